@@ -1,0 +1,61 @@
+# One command per task; `make help` lists them. Every target builds the environment it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OUT ?= out
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+.PHONY: java
+java:
+	@java -version 2>&1 | awk -F '"' '/version/ {split($$2, v, "."); ok = (v[1] >= 17)} END {exit !ok}' || \
+	{ echo "fluxen: Spark needs Java 17 or newer and 'java -version' does not show it; install one (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) and put it on PATH"; exit 1; }
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	{ echo "fluxen: Python 3.10 or newer is needed and '$(PYTHON)' is older; run make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "building $(VENV) (about a minute the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(READY)
+
+.PHONY: env
+env: java $(READY)  ## build .venv at the root
+
+.PHONY: demo
+demo: env  ## the main job, adapting, in the terminal
+	@$(BIN)/fluxen demo
+
+.PHONY: lint
+lint: $(READY)  ## ruff, mypy strict, import layers
+	@$(BIN)/ruff check src tests examples
+	@$(BIN)/ruff format --check src tests examples
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timing
+
+.PHONY: test
+test: env lint  ## everything CI runs: lint, types, tests on real Spark
+	@$(BIN)/pytest -m "not slow"
+
+.PHONY: chaos
+chaos: env  ## kill the driver at many random moments and compare with the oracle
+	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m chaos tests -q
+
+.PHONY: bench
+bench: env  ## measure against Spark's own operators; JSON into $(OUT)/bench
+	@mkdir -p $(OUT)/bench
+	@for b in $$($(BIN)/fluxen bench --list); do $(BIN)/fluxen bench $$b --json > $(OUT)/bench/$$b.json || exit 1; done
+
+.PHONY: figures
+figures: env  ## reproduce the papers' figures into $(OUT)/figures
+	@$(BIN)/fluxen figure --all --out $(OUT)/figures
+
+.PHONY: format
+format: $(READY)  ## apply ruff's formatting
+	@$(BIN)/ruff format src tests examples
+	@$(BIN)/ruff check --fix src tests examples
