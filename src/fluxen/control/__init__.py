@@ -1,1 +1,9 @@
+"""Control: statistics in, guarded actions out. No I/O and no clock; `fluxen.spark` and `fluxen.sim` carry the actions out."""
 
+from fluxen.control.actions import Action, next_placement
+from fluxen.control.events import Event
+from fluxen.control.guards import Limits
+from fluxen.control.manager import Manager
+from fluxen.control.stats import SiteRecord, collect
+
+__all__ = ["Action", "Event", "Limits", "Manager", "SiteRecord", "collect", "next_placement"]
