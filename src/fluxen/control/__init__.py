@@ -1,4 +1,4 @@
-"""Control: statistics in, guarded actions out. No I/O and no clock; `fluxen.spark` and `fluxen.sim` carry the actions out."""
+"""Control: statistics in, guarded actions out. No I/O, no clock; `fluxen.spark` and `fluxen.sim` carry actions out."""
 
 from fluxen.control.actions import Action, next_placement
 from fluxen.control.events import Event

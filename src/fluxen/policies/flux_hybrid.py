@@ -1,0 +1,48 @@
+"""FluxHybrid: the memory policy while anything is on disk, otherwise the load policy (Flux section 6.3).
+
+Latency comes first: as long as any site keeps groups on disk `fluxen.policies.flux_memory` decides. Once everything is
+in memory `fluxen.policies.flux_load` improves throughput, but only with moves the receiver has memory for, so that it
+never brings a site back to the disk.
+
+>>> from fluxen.policies.base import Stats
+>>> policy = FluxHybrid(min_collection=1.0)
+>>> full = Stats.build(sites=2, placement=[0, 0, 1], rows_in=[50, 30, 20], busy=[1, 0.2], idle=[0, 0.8],
+>>> list(policy.suggest(full, now=1.0))
+[]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from fluxen.policies.base import Move, Stats
+from fluxen.policies.flux_load import FluxLoad
+from fluxen.policies.flux_memory import FluxMemory
+from fluxen.policies.rounds import Rounds, Tuner, Window
+
+__all__ = ["FluxHybrid"]
+
+
+class FluxHybrid(Rounds):
+    """Memory first, load second; the settings are those of the two policies it consists of."""
+
+    def __init__(
+        self,
+        *,
+        min_collection: float | Literal["auto"] = "auto",
+        imbalance: float = 1.2,
+        receiver_limit: float = 0.9,
+        groups_per_move: int = 1,
+        tuner: Tuner | None = None,
+    ) -> None:
+        super().__init__(min_collection=min_collection, tuner=tuner)
+        self._load = FluxLoad(imbalance=imbalance, receiver_limit=receiver_limit, groups_per_move=groups_per_move)
+        self._memory = FluxMemory(imbalance=imbalance)
+
+    def pick(self, window: Window, stats: Stats) -> Sequence[Move]:
+        if stats.site_spilled.any():
+            return self._memory.pick(window, stats)
+        return self._load.balance(window, stats, np.maximum(stats.capacity - stats.site_bytes, 0.0))

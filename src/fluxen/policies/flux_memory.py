@@ -1,0 +1,77 @@
+"""FluxMemory: equal excess memory, then equal disk use (Flux section 6.1).
+
+The rounds are in `fluxen.policies.rounds`; `fluxen.policies.flux_hybrid` combines this policy with the load policy.
+
+A site's excess is its memory minus all its groups, those on disk included, so a site that spills is below zero. Sites
+are ordered by excess and paired from both ends; a pair moves the largest group that narrows the difference, groups in
+memory before groups on disk, because the latter cost disk reads and their spooled input has to be processed first. The
+receiver may be full: then the move shares the disk work out.
+
+Where the paper keeps the ratio test of the load policy, a ratio of excesses (which may be negative) would mean little,
+so the test is on occupancy (bytes per byte of memory); a donor that must spill beside a receiver with room always
+passes.
+
+Guarantee: one round moves at most one group per pair and each move lowers the difference in excess of its pair.
+
+>>> from fluxen.policies.base import Stats
+>>> policy = FluxMemory(min_collection=1.0)
+>>> stats = Stats.build(sites=2, placement=[0, 0, 0, 1], bytes=[6, 6, 0, 6], spilled=[0, 0, 8, 0], capacity=[15, 30])
+>>> [(move.pgs, move.donor, move.receiver) for move in policy.suggest(stats, now=1.0)]
+[((0,), 0, 1)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from fluxen.errors import ConfigError
+from fluxen.policies.base import Move, Stats
+from fluxen.policies.pairing import ends, largest, slots
+from fluxen.policies.rounds import Rounds, Tuner, Window
+
+__all__ = ["FluxMemory"]
+
+
+class FluxMemory(Rounds):
+    """Moves groups from sites short of memory to sites with more of it."""
+
+    def __init__(
+        self, *, min_collection: float | Literal["auto"] = "auto", imbalance: float = 1.2, tuner: Tuner | None = None
+    ) -> None:
+        super().__init__(min_collection=min_collection, tuner=tuner)
+        if imbalance < 1:
+            raise ConfigError(f"FluxMemory: expected imbalance >= 1, got {imbalance}")
+        self.imbalance = imbalance
+
+    def pick(self, window: Window, stats: Stats) -> Sequence[Move]:
+        excess = stats.excess
+        order = np.argsort(excess, kind="stable")
+        half = stats.sites // 2
+        tight, loose = order[:half], order[::-1][:half]
+        occupancy = (stats.site_bytes + stats.site_spilled) / stats.capacity
+        uneven = (occupancy[tight] > 0) & (occupancy[tight] >= self.imbalance * occupancy[loose])
+        spills = (excess[tight] < 0) & (excess[loose] > 0)
+        passes = np.isfinite(excess[tight]) & (excess[tight] < excess.mean()) & (uneven | spills)
+        donors, receivers = ends(order, passes)
+        if len(donors) == 0:
+            return ()
+        size = stats.bytes + stats.spilled
+        slot = slots(donors, stats.placement, stats.sites)
+        gap = excess[receivers] - excess[donors]
+        narrows = ~stats.moving & (size > 0) & (size < gap[slot])
+        picked = largest(size, slot, narrows & (stats.spilled <= 0), len(donors))
+        on_disk = largest(size, slot, narrows & (stats.spilled > 0), len(donors))
+        picked = np.where(picked >= 0, picked, on_disk)
+        return [
+            Move(
+                pgs=(int(stats.pg[row]),),
+                donor=int(donor),
+                receiver=int(receiver),
+                why=f"site {donor} has {excess[donor]:.4g} bytes left, site {receiver} {excess[receiver]:.4g}",
+            )
+            for row, donor, receiver in zip(picked, donors, receivers)
+            if row >= 0
+        ]

@@ -1,0 +1,30 @@
+"""Static: the baseline that never adapts, as a conventional partitioned plan would not.
+
+Its lively counterpart is `fluxen.policies.random_moves`; both are there to be compared with.
+
+>>> from fluxen.policies.base import Stats
+>>> Static().suggest(Stats.build(sites=2, placement=[0, 0, 1], busy=[1, 0], idle=[0, 1]), now=1.0)
+()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluxen.policies.base import Stats, Suggestion
+
+__all__ = ["Static"]
+
+
+class Static:
+    """Suggests nothing."""
+
+    def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
+        return ()
+
+    def snapshot(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        return None
