@@ -7,6 +7,7 @@ never brings a site back to the disk.
 >>> from fluxen.policies.base import Stats
 >>> policy = FluxHybrid(min_collection=1.0)
 >>> full = Stats.build(sites=2, placement=[0, 0, 1], rows_in=[50, 30, 20], busy=[1, 0.2], idle=[0, 0.8],
+...                    bytes=[6, 6, 6], capacity=[20, 8])
 >>> list(policy.suggest(full, now=1.0))
 []
 """

@@ -12,6 +12,7 @@ same groups reaches the ceiling within log2(ceiling / floor) rounds.
 
 >>> tuner = Tuner(floor=0.1, ceiling=10.0)
 >>> for _ in range(4):
+...     tuner.ended([7])
 >>> tuner.value
 0.8
 """
