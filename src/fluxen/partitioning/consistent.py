@@ -1,0 +1,30 @@
+"""Consistent hash: the baseline with the least migration and no idea of skew. The ring itself is in `ring`.
+
+Guarantee: adding a site moves keys to that site only. Section 4.1.1.
+
+>>> from fluxen.partitioning.resources import Frequencies
+>>> ConsistentHash().build(None, Frequencies(), 4).size
+0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluxen.partitioning.function import HashPair, PartitioningFunction
+from fluxen.partitioning.resources import Frequencies
+from fluxen.partitioning.ring import Ring
+
+__all__ = ["ConsistentHash"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsistentHash:
+    """A ring and no explicit mapping."""
+
+    replicas: int = 1000
+    seed: int = 0
+
+    def build(self, previous: PartitioningFunction | None, frequencies: Frequencies, sites: int) -> HashPair:
+        """The function for ``sites`` sites; history and frequencies do not matter."""
+        return HashPair(fallback=Ring(sites=sites, replicas=self.replicas, seed=self.seed))

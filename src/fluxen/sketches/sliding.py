@@ -1,0 +1,162 @@
+"""A sliding window over a stream, emulated by a few tumbling sketches. The sketches are `lossy` and `spacesaving`.
+
+Of ``counters`` sketches started one after the other, ``window / (counters - 1)`` rows apart, the oldest answers. When
+it has seen its share it starts afresh and the next oldest takes over.
+
+Guarantee: once ``window`` rows have passed, what answers covers at least the last ``window`` and at most the last
+``window * counters / (counters - 1)`` rows, give or take the count of a single entry of an update. The error is that
+of the sketch over what it covers. Section 4.1.2, Figure 2.
+
+>>> import numpy as np
+>>> from fluxen.sketches import LossyCounter
+>>> recent = SlidingSketch(LossyCounter(epsilon=0.01), window=100)
+>>> recent.update(np.zeros(1000, dtype=np.int64))
+>>> recent.update(np.ones(150, dtype=np.int64))
+>>> recent.frequent(0.5).keys.tolist()
+[1]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluxen.errors import CheckpointError, ConfigError
+from fluxen.sketches.base import Counted, Counts, KeyArray
+from fluxen.sketches.lossy import LossyCounter
+from fluxen.sketches.spacesaving import SpaceSaving
+
+__all__ = ["SlidingSketch", "sketch_from_dict"]
+
+Tumbling = LossyCounter | SpaceSaving
+
+
+class SlidingSketch:
+    """The last ``window`` rows or somewhat more, counted by sketches like ``prototype``."""
+
+    __slots__ = ("_blank", "_rows", "_sketches", "counters", "step", "window")
+
+    def __init__(self, prototype: Tumbling, *, window: int, counters: int = 3) -> None:
+        if counters < 2 or window < counters - 1:
+            raise ConfigError(f"sliding window of {window} rows on {counters} sketches: need at least 2 and some rows")
+        self._blank = prototype.to_dict()
+        if prototype.total:
+            raise ConfigError("sliding window: the sketch it is made of must not have counted anything yet")
+        self.window = window
+        self.step = -(-window // (counters - 1))
+        self._rows = 0  # since the last hand-over
+        self.counters = counters
+        self._sketches = [self._fresh()]
+
+    def _fresh(self) -> Tumbling:
+        return _tumbling(self._blank)
+
+    @property
+    def active(self) -> Tumbling:
+        """The sketch that answers now."""
+        return self._sketches[0]
+
+    @property
+    def epsilon(self) -> float:
+        """Largest possible undercount, relative to the total."""
+        return self.active.epsilon
+
+    @property
+    def total(self) -> int:
+        """Rows the answering sketch covers."""
+        return self.active.total
+
+    @property
+    def max_error(self) -> int:
+        """A key that is not held occurred at most this often in what is covered."""
+        return self.active.max_error
+
+    @property
+    def bound(self) -> int:
+        """The most keys it can hold after an update, over all its sketches."""
+        return sum(sketch.bound for sketch in self._sketches)
+
+    def update(self, keys: KeyArray, counts: Counts | None = None) -> None:
+        """Count a batch; it is cut where a hand-over falls into it."""
+        keys = np.asarray(keys, dtype=np.int64)
+        weights = np.ones(len(keys), dtype=np.int64) if counts is None else np.asarray(counts, dtype=np.int64)
+        if len(weights) != len(keys):
+            raise ConfigError(f"sketch update: {len(keys)} keys with {len(weights)} counts; one count per key")
+        while len(keys):
+            passed = np.cumsum(weights)
+            cut = int(np.searchsorted(passed, self.step - self._rows)) + 1
+            part = None if counts is None else weights[:cut]
+            for sketch in self._sketches:
+                sketch.update(keys[:cut], part)
+            self._rows += int(passed[min(cut, len(keys)) - 1])
+            if self._rows >= self.step:
+                self._hand_over()
+            keys, weights = keys[cut:], weights[cut:]
+
+    def _hand_over(self) -> None:
+        self._rows = 0
+        if len(self._sketches) == self.counters:
+            del self._sketches[0]
+        self._sketches.append(self._fresh())
+
+    def merge(self, other: SlidingSketch) -> None:
+        """Add what another site counted, sketch by sketch from the oldest on.
+
+        Each site's part keeps its own window: the sum covers between ``window`` and the upper end of every site. Meant
+        for asking the whole once; go on updating the parts, whose hand-overs follow their own rows.
+        """
+        if other.counters != self.counters or other.window != self.window:
+            raise ConfigError("merging sliding windows of different length or number of sketches")
+        for age, theirs in enumerate(other._sketches):
+            if age == len(self._sketches):
+                self._sketches.append(self._fresh())
+            self._sketches[age].merge(theirs)  # type: ignore[arg-type]
+
+    def held(self) -> Counted:
+        """All keys the answering sketch holds."""
+        return self.active.held()
+
+    def frequent(self, share: float) -> Counted:
+        """Every key with at least ``share`` of the rows covered, perhaps others down to ``share - epsilon``."""
+        return self.active.frequent(share)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data from which `from_dict` makes an equal sketch."""
+        return {
+            "kind": "sliding",
+            "window": self.window,
+            "counters": self.counters,
+            "rows": self._rows,
+            "blank": dict(self._blank),
+            "sketches": [sketch.to_dict() for sketch in self._sketches],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SlidingSketch:
+        """The inverse of `to_dict`."""
+        made = cls(_tumbling(data["blank"]), window=int(data["window"]), counters=int(data["counters"]))
+        made._rows = int(data["rows"])
+        made._sketches = [_tumbling(sketch) for sketch in data["sketches"]]
+        return made
+
+    def __len__(self) -> int:
+        return sum(len(sketch) for sketch in self._sketches)
+
+
+def _tumbling(data: dict[str, Any]) -> Tumbling:
+    return LossyCounter.from_dict(data) if data["kind"] == "lossy" else SpaceSaving.from_dict(data)
+
+
+def sketch_from_dict(data: dict[str, Any]) -> LossyCounter | SpaceSaving | SlidingSketch:
+    """The sketch that ``to_dict`` described; anything else is a `CheckpointError`."""
+    readers: dict[str, Any] = {
+        "lossy": LossyCounter.from_dict,
+        "spacesaving": SpaceSaving.from_dict,
+        "sliding": SlidingSketch.from_dict,
+    }
+    try:
+        made: LossyCounter | SpaceSaving | SlidingSketch = readers[data["kind"]](data)
+    except (KeyError, TypeError, ValueError, ConfigError) as error:
+        raise CheckpointError(f"sketch cannot be read: {type(error).__name__}: {error}") from error
+    return made
