@@ -1,1 +1,23 @@
+"""Measurements against Spark's own operators, behind `fluxen bench` (cli/bench.py).
 
+aggregate.py, join.py and growth.py each hold one benchmark; data.py and workloads.py make its input, runner.py runs
+each engine in a process of its own, oracle.py and compare.py check the results, report.py shapes the JSON. Only
+the folder spark/ imports pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fluxen.bench import aggregate, growth, join
+from fluxen.bench.context import Context, Options
+
+__all__ = ["BENCHES", "SEARCHABLE", "Context", "Options"]
+
+BENCHES: dict[str, Callable[[Context], dict[str, Any]]] = {
+    "aggregate": aggregate.run,
+    "growth": growth.run,
+    "join": join.run,
+}
+SEARCHABLE = frozenset({"aggregate", "join"})

@@ -1,0 +1,79 @@
+"""The benchmarks' queries through fluxen's public interface, and nothing else of fluxen.
+
+The same queries through Spark's own operators are in native.py and last10.py. `COLUMNS` maps the names fluxen
+gives its results to the canonical ones of ../oracle.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import fluxen as fx
+from fluxen.bench.job import Job
+from fluxen.bench.spark.sources import stream
+
+__all__ = ["QUERIES", "session", "state_of"]
+
+_SITES = 2
+_PARTITIONS = 64
+
+
+def session(job: Job) -> SparkSession:
+    return fx.session()
+
+
+def _adapted(query: Any) -> Any:
+    return query.adapt(sites=_SITES, partitions=_PARTITIONS)
+
+
+def join(spark: SparkSession, job: Job) -> Any:
+    inputs = {name: stream(spark, job.data, name, text=True) for name in "abc"}
+    if job.bound_us is None:
+        return _adapted(fx.join(inputs, on="key", time="ts", within=None))
+    bound = f"{job.bound_us // 1_000} milliseconds"
+    between = {(name, "a"): (f"-{bound}", bound) for name in "bc"}
+    return _adapted(fx.join(inputs, on="key", time="ts", between=between))
+
+
+def last10(spark: SparkSession, job: Job) -> Any:
+    rows = stream(spark, job.data, "rows", text=False)
+    return _adapted(fx.aggregate(rows, by=["key"], time="ts", mean=fx.avg("value"), last=10))
+
+
+def tumbling(spark: SparkSession, job: Job) -> Any:
+    rows = stream(spark, job.data, "rows", text=False)
+    return _adapted(
+        fx.aggregate(
+            rows,
+            by=["key"],
+            time="ts",
+            window="10 seconds",
+            n=fx.count(),
+            total=fx.sum("value"),
+            mean=fx.avg("value"),
+        )
+    )
+
+
+def running(spark: SparkSession, job: Job) -> Any:
+    rows = stream(spark, job.data, "rows", text=False)
+    return _adapted(
+        fx.aggregate(rows, by=["key"], time="ts", n=fx.count(), total=fx.sum("value"), mean=fx.avg("value"))
+    )
+
+
+def state_of(run: Any) -> dict[str, Any]:
+    """Size of the live state at the end, as far as the run tells."""
+    progress = dict(run.lastProgress or {})
+    return {key: value for key, value in progress.items() if key in ("fluxen", "stateBytes", "stateRows")}
+
+
+QUERIES: dict[str, Callable[[SparkSession, Job], Any]] = {
+    "fluxen-join": join,
+    "fluxen-last10": last10,
+    "fluxen-tumbling": tumbling,
+    "fluxen-running": running,
+}

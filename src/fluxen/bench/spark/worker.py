@@ -1,0 +1,135 @@
+"""The process of one measured run: `python -m fluxen.bench.spark.worker JOB REPORT`.
+
+Started by ../runner.py, which also watches its memory and ends it; ../job.py is what passes between the two.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fluxen.bench.job import Batch, Job, Outcome
+from fluxen.bench.memory import footprint
+
+_POLL_S = 0.05
+
+
+def main(job_file: str, report_file: str) -> None:
+    job = Job.load(Path(job_file))
+    try:
+        outcome = _run(job)
+    except ImportError as error:
+        outcome = Outcome(skipped=str(error).splitlines()[0])
+    except Exception as error:
+        traceback.print_exc()
+        outcome = Outcome(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+    outcome.save(Path(report_file))
+
+
+def _run(job: Job) -> Outcome:
+    session, build, state = _find(job.query)
+    spark = session(job)
+    if job.rehearsal is not None:
+        rehearsal = replace(job, data=job.rehearsal, work=job.work / "rehearsal")
+        _start(build(spark, rehearsal), rehearsal).awaitTermination()
+    query = build(spark, job)
+    # the driver and its JVM exist and are idle: what a run adds to this is its own
+    idle = footprint(os.getsid(0)).rss_mb
+    started = time.monotonic()
+    run = _start(query, job)
+    while run.isActive and not _over(job, run, time.monotonic() - started):
+        time.sleep(_POLL_S)
+    finished = not run.isActive
+    problem = run.exception()
+    if finished and problem is not None:
+        return Outcome(error=_first_line(problem))
+    batches = _batches(run)
+    last_end = batches[-1].started + batches[-1].seconds if batches else time.time()
+    return Outcome(
+        batches=batches,
+        finished=finished,
+        idle_rss_mb=idle,
+        in_flight_s=0.0 if finished else max(0.0, time.time() - last_end),
+        state=state(run),
+    )
+
+
+def _start(query: Any, job: Job) -> Any:
+    from fluxen.bench.spark.sources import sink
+
+    return (
+        query.writeStream.foreachBatch(sink(job))
+        .option("checkpointLocation", str(job.work / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _over(job: Job, run: Any, elapsed_s: float) -> bool:
+    """Whether to stop: at the limit if some steady batch is known, else when the grace ends or one becomes known."""
+    if elapsed_s < job.limit_s:
+        return False
+    from fluxen.bench.runner import WARM_UP_BATCHES
+
+    return elapsed_s >= job.limit_s + job.grace_s or len(run.recentProgress) > WARM_UP_BATCHES
+
+
+def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], Callable[[Any], dict[str, Any]]]:
+    from fluxen.bench.spark import sources
+
+    if query.startswith("fluxen-"):
+        from fluxen.bench.spark import ours
+
+        return ours.session, ours.QUERIES[query], ours.state_of
+    if query == "empty":
+        # under the session fluxen itself would use, so that only the operator differs
+        from fluxen.bench.spark import native, ours
+
+        return ours.session, native.empty, lambda run: {}
+    from fluxen.bench.spark import last10, native
+
+    builders = {"native-tumbling": native.tumbling, "native-join": native.join} | last10.QUERIES
+    return sources.native_session, builders[query], _native_state
+
+
+def _native_state(run: Any) -> dict[str, Any]:
+    operators = dict(run.lastProgress or {}).get("stateOperators", [])
+    return {
+        "rows": sum(operator["numRowsTotal"] for operator in operators),
+        "bytes": sum(operator["memoryUsedBytes"] for operator in operators),
+    }
+
+
+def _batches(run: Any) -> tuple[Batch, ...]:
+    found: dict[int, Batch] = {}
+    for progress in run.recentProgress:
+        phases = {name: int(value) for name, value in dict(progress["durationMs"]).items()}
+        # a trigger that found nothing to do reports too, without having run a batch
+        if "addBatch" not in phases:
+            continue
+        started = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+        found[progress["batchId"]] = Batch(
+            number=progress["batchId"],
+            seconds=phases["triggerExecution"] / 1_000,
+            started=started,
+            phases_ms=phases,
+        )
+    return tuple(found[number] for number in sorted(found))
+
+
+def _first_line(problem: Any) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    # a failed Python worker's own words are deep inside the JVM's message
+    own = [line for line in lines if "Error" in line and "org.apache" not in line]
+    return (own or lines or ["unknown"])[-1 if own else 0][:300]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
