@@ -1,3 +1,60 @@
-"""fluxen: adaptive stateful streaming for PySpark."""
+"""fluxen: adaptive stateful streaming for PySpark.
+
+The public names are loaded when first used, so that a Python worker that only runs a site does not import the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "session": "fluxen.spark.session",
+    "join": "fluxen.spark.query",
+    "aggregate": "fluxen.spark.query",
+    "distinct": "fluxen.spark.query",
+    "stateful": "fluxen.spark.query",
+    "Query": "fluxen.spark.query",
+    "Run": "fluxen.spark.run",
+    "count": "fluxen.operators.functions",
+    "sum": "fluxen.operators.functions",
+    "min": "fluxen.operators.functions",
+    "max": "fluxen.operators.functions",
+    "avg": "fluxen.operators.functions",
+    "stddev": "fluxen.operators.functions",
+    "first": "fluxen.operators.functions",
+    "last": "fluxen.operators.functions",
+    "FluxenError": "fluxen.errors",
+}
+
+if TYPE_CHECKING:
+    from fluxen.errors import FluxenError as FluxenError
+    from fluxen.operators.functions import avg as avg
+    from fluxen.operators.functions import count as count
+    from fluxen.operators.functions import first as first
+    from fluxen.operators.functions import last as last
+    from fluxen.operators.functions import max as max
+    from fluxen.operators.functions import min as min
+    from fluxen.operators.functions import stddev as stddev
+    from fluxen.operators.functions import sum as sum
+    from fluxen.spark.query import Query as Query
+    from fluxen.spark.query import aggregate as aggregate
+    from fluxen.spark.query import distinct as distinct
+    from fluxen.spark.query import join as join
+    from fluxen.spark.query import stateful as stateful
+    from fluxen.spark.run import Run as Run
+    from fluxen.spark.session import session as session
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'fluxen' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

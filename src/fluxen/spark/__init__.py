@@ -1,1 +1,1 @@
-
+"""The runtime on Spark: everything that imports pyspark."""

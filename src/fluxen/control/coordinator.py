@@ -1,0 +1,150 @@
+"""How one epoch leads to the next: pure transitions, no I/O, no clock.
+
+`advance` folds the commit records of a batch into the epoch they started from. The runtimes around it read the records
+and commit the result (`fluxen.spark.run`, `fluxen.testing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fluxen.operators.aggregate import Tumbling
+from fluxen.operators.base import Operator
+from fluxen.state.epoch import Epoch, StageState
+from fluxen.state.record import CommitRecord
+from fluxen.state.routing import Routing, mask_of, ranges
+from fluxen.state.segment import SegmentRef
+from fluxen.typing import MIN_TIME, Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stateful stage of a query as the coordinator knows it."""
+
+    operator: Operator
+    lateness: tuple[int, ...]
+    """per input, in microseconds"""
+
+
+def first_epoch(stages: Sequence[Stage], routings: Sequence[Routing]) -> Epoch:
+    """The state before anything has been processed."""
+    states = []
+    for stage, routing in zip(stages, routings):
+        before = (MIN_TIME,) * stage.operator.inputs
+        states.append(StageState(routing=routing, watermarks=before, emitted=before))
+    return Epoch(number=-1, batch=-1, stages=tuple(states))
+
+
+def expected(epoch: Epoch) -> list[tuple[int, int]]:
+    """The (stage, site) pairs whose records make the next epoch complete."""
+    return [(number, site) for number, stage in enumerate(epoch.stages) for site in range(stage.routing.sites)]
+
+
+def advance(
+    epoch: Epoch, stages: Sequence[Stage], records: Mapping[tuple[int, int], CommitRecord], *, batch: int
+) -> Epoch:
+    """The epoch after `epoch`, given one record per site."""
+    states = []
+    for number, (stage, before) in enumerate(zip(stages, epoch.stages)):
+        mine = [records[number, site] for site in range(before.routing.sites)]
+        states.append(_advance_stage(stage, before, mine))
+    return Epoch(
+        number=epoch.number + 1,
+        batch=batch,
+        stages=tuple(states),
+        control=epoch.control,
+        stats=_summary(epoch, records),
+    )
+
+
+def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRecord]) -> StageState:
+    watermarks = tuple(
+        max([before.watermarks[i], *_seen(records, i, stage.lateness[i])]) for i in range(stage.operator.inputs)
+    )
+    horizons = stage.operator.horizons(before.watermarks, watermarks)
+    segments = _alive(before, records, horizons)
+    return replace(before, segments=segments, watermarks=watermarks, emitted=before.watermarks)
+
+
+def _seen(records: Sequence[CommitRecord], side: int, lateness: int) -> list[int]:
+    times = [record.sides[side].max_time for record in records]
+    return [time - lateness for time in times if time is not None]
+
+
+def _alive(before: StageState, records: Sequence[CommitRecord], horizons: tuple[int, ...]) -> tuple[SegmentRef, ...]:
+    """The segments that still count: old ones less what was merged away, plus new ones, less what has expired."""
+    size = before.routing.size
+    consumed: dict[str, list[tuple[int, int]]] = {}
+    for record in records:
+        for name, live in record.consumed:
+            consumed.setdefault(name, []).extend(live)
+    refs = []
+    for ref in before.segments:
+        if ref.name in consumed:
+            left = mask_of(ref.live, size) & ~mask_of(tuple(consumed[ref.name]), size)
+            if not left.any():
+                continue
+            ref = replace(ref, live=ranges(left))
+        refs.append(ref)
+    refs.extend(ref for record in records for ref in record.added)
+    return tuple(ref for ref in refs if ref.generation or ref.t_max >= horizons[ref.side])
+
+
+def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> Json:
+    """Per stage and site, what people want to see."""
+    stages = []
+    for number, stage in enumerate(epoch.stages):
+        mine = [records[number, site] for site in range(stage.routing.sites)]
+        busy = [_busy(record) for record in mine]
+        slowest = max(busy, default=0.0)
+        sites = [
+            {
+                "site": record.site,
+                "host": record.host,
+                "executor": record.executor,
+                "rows_in": sum(side.rows_in for side in record.sides),
+                "rows_out": record.rows_out,
+                "late": sum(side.late for side in record.sides),
+                "state_rows": sum(side.state_rows for side in record.sides),
+                "state_bytes": sum(side.state_bytes for side in record.sides),
+                "busy_seconds": round(seconds, 4),
+                "idle_seconds": round(slowest - seconds, 4),
+                "seconds": record.seconds,
+            }
+            for record, seconds in zip(mine, busy)
+        ]
+        sides = [
+            {
+                name: sum(getattr(record.sides[side], name) for record in mine)
+                for name in ("rows_in", "late", "state_rows", "state_bytes")
+            }
+            for side in range(len(mine[0].sides))
+        ]
+        stages.append({"sites": sites, "sides": sides, "groups": _groups(stage, mine)})
+    return {"stages": stages}
+
+
+def _busy(record: CommitRecord) -> float:
+    return sum(value for name, value in record.seconds.items() if name not in ("wait", "emit"))
+
+
+def _groups(stage: StageState, records: Sequence[CommitRecord]) -> Json:
+    """Bytes and rows of every partition group, over all sites."""
+    totals = {name: np.zeros(stage.routing.size, dtype=np.int64) for name in ("rows_in", "rows_out", "bytes")}
+    for record in records:
+        for name, total in totals.items():
+            np.add.at(total, np.array(record.groups.group, dtype=np.int64), getattr(record.groups, name))
+    return {name: total.tolist() for name, total in totals.items()}
+
+
+def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:
+    """Whether an epoch without rows would emit something: the watermark has closed windows that no batch has seen."""
+    return any(
+        isinstance(stage.operator, Tumbling)
+        and state.watermarks > state.emitted
+        and any(ref.t_min <= state.watermarks[0] for ref in state.segments)
+        for stage, state in zip(stages, epoch.stages)
+    )

@@ -1,0 +1,108 @@
+"""What an operator is: a frozen config, the logic on columns, and state made of segments.
+
+Operators see one micro-batch at one site: the new rows of their inputs, the runs of their state, the watermarks. They
+yield result tables and hand back new state rows. `fluxen.operators.site` drives them; they do no I/O themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.state.routing import Routing
+from fluxen.state.runs import Run
+from fluxen.typing import Groups, Ints, Json, Mask
+
+EMIT_ROWS = 1 << 16
+"""Results leave a site in tables of about this many rows, however many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """New rows of one input at one site, in any order."""
+
+    h: Ints
+    h2: Ints | None
+    t: Ints
+    table: pa.Table
+    """the operator's own columns, without hashes and time"""
+    weight: Ints | None = None
+    """how many rows of the source each row stands for, when Spark has pre-aggregated them"""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the source."""
+        return len(self.h) if self.weight is None else int(self.weight.sum())
+
+    def take(self, rows: Ints | Mask) -> Input:
+        if rows.dtype == np.bool_:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
+        h2 = None if self.h2 is None else self.h2[rows]
+        weight = None if self.weight is None else self.weight[rows]
+        return Input(self.h[rows], h2, self.t[rows], self.table.take(pa.array(rows)), weight)
+
+    def with_keys(self) -> pa.Table:
+        """Hashes and time as columns in front: the layout of a segment."""
+        hashes = [pa.array(self.h)] if self.h2 is None else [pa.array(self.h), pa.array(self.h2)]
+        names = ["_h", "_t"] if self.h2 is None else ["_h", "_h2", "_t"]
+        columns = [*hashes, pa.array(self.t), *self.table.columns]
+        return pa.table(columns, names=[*names, *self.table.column_names])
+
+
+@dataclass(slots=True)
+class SiteBatch:
+    """One micro-batch as one site sees it; the operator leaves its findings in `state`, `late` and `rows_out`."""
+
+    inputs: list[Input]
+    runs: list[list[Run]]
+    """state of each side, oldest first"""
+    watermarks: tuple[int, ...]
+    """per input: older rows are late"""
+    emitted: tuple[int, ...]
+    """per input: the watermark of the batch before; what it closed was emitted then"""
+    routing: Routing
+    state: list[pa.Table | None] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+    rows_out: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """results per partition group"""
+
+    def count_out(self, groups: Groups) -> None:
+        self.rows_out += np.bincount(groups, minlength=len(self.rows_out))
+
+    def drop_late(self) -> list[Input]:
+        """The inputs without rows older than their watermark, which are counted."""
+        kept = []
+        for number, (rows, watermark) in enumerate(zip(self.inputs, self.watermarks)):
+            fresh = rows.t >= watermark
+            kept.append(rows.take(fresh))
+            self.late[number] += rows.rows - kept[-1].rows
+        return kept
+
+
+class Operator(Protocol):
+    """A stateful operator."""
+
+    @property
+    def inputs(self) -> int: ...
+
+    @property
+    def sides(self) -> int:
+        """Kinds of state rows, each with segments of its own."""
+
+    def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
+        """Results of the new rows; leaves the new state rows, sorted by hash, in `batch.state`."""
+
+    def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
+        """One sorted table equivalent to several, oldest first, without rows older than `horizon`."""
+
+    def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
+        """Per side: state rows with an earlier time are dead after a batch that worked under the watermarks `used`."""
+
+    def identity(self) -> Json:
+        """What must not change between two runs on one checkpoint."""

@@ -1,0 +1,91 @@
+"""The first row of each key, and after a pause of more than `within` the next first row.
+
+A row is a duplicate if a kept row of its key lies at most `within` away in event time. Rows are taken in the order
+(batch, event time, values). State holds one row (hashes and time) per kept row until no row can meet it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.operators.base import Input, SiteBatch
+from fluxen.operators.columns import bisect, boundaries, concat_sorted, total_order
+from fluxen.state.runs import Run
+from fluxen.state.segment import H2
+from fluxen.typing import MAX_TIME, UNBOUNDED, Groups, Ints, Json, Mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distinct:
+    """Rows whose key was not kept within `within` microseconds; UNBOUNDED for ever."""
+
+    columns: tuple[tuple[str, pa.DataType | None], ...]
+    """result columns in order; the event-time column comes with its type"""
+    ties: tuple[str, ...]
+    within: int
+    described: Json
+    inputs: int = 1
+    sides: int = 1
+
+    def identity(self) -> Json:
+        return {"operator": "distinct", **self.described}
+
+    def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
+        return (following[0] - self.within,)
+
+    def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
+        kept = [table.filter(pa.array(table.column("_t").to_numpy() >= horizon)) for table in tables]
+        second = [H2] if H2 in tables[0].column_names else []
+        return concat_sorted(kept, "_h", *second, "_t")
+
+    def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
+        rows = batch.drop_late()[0]
+        if len(rows.h) == 0:
+            return
+        rows = rows.take(total_order(rows.h, rows.h2, rows.t, rows.table, list(self.ties)))
+        new = boundaries(rows.h, rows.h2)
+        kid = np.cumsum(new) - 1
+        seen = self._seen(batch.runs[0], rows, batch.routing.groups(rows.h))
+        kept = rows.take(self._first(new, kid, rows.t, seen))
+        if len(kept.h) == 0:
+            return
+        batch.state = [Input(kept.h, kept.h2, kept.t, kept.table.select([])).with_keys()]
+        batch.count_out(batch.routing.groups(kept.h))
+        yield pa.table(
+            {
+                name: kept.table.column(name) if kind is None else pa.array(kept.t).view(kind)
+                for name, kind in self.columns
+            }
+        )
+
+    def _seen(self, runs: list[Run], rows: Input, groups: Groups) -> Mask:
+        """Rows within reach of a row kept by an earlier batch."""
+        seen = np.zeros(len(rows.h), dtype=np.bool_)
+        for run in runs:
+            low, high = run.lookup(rows.h, groups)
+            if rows.h2 is not None:
+                stored = run.segment.table.column(H2).to_numpy()
+                low = bisect(stored, low, high, rows.h2)
+                high = bisect(stored, low, high, rows.h2, right=True)
+            low = bisect(run.segment.t, low, high, rows.t - self.within)
+            high = bisect(run.segment.t, low, high, rows.t + self.within, right=True)
+            seen |= high > low
+        return seen
+
+    def _first(self, new: Mask, kid: Ints, t: Ints, seen: Mask) -> Ints:
+        """Per key, greedily: the first unseen row, then the first unseen row more than `within` later, and so on."""
+        rows = np.flatnonzero(~seen)
+        kept: list[Ints] = []
+        until = np.full(int(kid[-1]) + 1, -MAX_TIME, dtype=np.int64)
+        while len(rows):
+            rows = rows[t[rows] > until[kid[rows]]]
+            heads = rows[boundaries(kid[rows])] if len(rows) else rows
+            kept.append(heads)
+            until[kid[heads]] = t[heads] + min(self.within, UNBOUNDED)
+            if self.within >= UNBOUNDED:
+                break
+        return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)

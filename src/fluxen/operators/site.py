@@ -1,0 +1,220 @@
+"""One site's share of one micro-batch: load state, run the operator, yield results, write segments and the record.
+
+The job is the same whether a Spark task (`fluxen.spark.stage`) or the test bench (`fluxen.testing`) runs it. It reads
+only what the last committed epoch refers to and writes only files of its own, so it may run any number of times, at
+once or after a crash. The commit record is written last: a site whose results were not read to the end leaves none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch
+from fluxen.state.epoch import StageState, segment_name
+from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
+from fluxen.state.routing import ranges
+from fluxen.state.runs import Run, due, open_runs, visible
+from fluxen.state.segment import SegmentRef, write_segment
+from fluxen.state.store import Store
+from fluxen.typing import MIN_TIME, Ints
+
+HEAVY_KEYS = 64
+"""Keys per site and batch reported with their counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteJob:
+    """What every site of one stage needs to know about one micro-batch."""
+
+    store: Store
+    epoch: int
+    stage: int
+    operator: Operator
+    before: StageState
+    track_heavy: bool = False
+
+
+class _Clock:
+    """Seconds per activity."""
+
+    def __init__(self) -> None:
+        self.seconds = {"wait": 0.0, "load": 0.0, "operator": 0.0, "emit": 0.0, "write": 0.0, "merge": 0.0}
+        self._last = time.perf_counter()
+
+    def spent(self, activity: str) -> None:
+        now = time.perf_counter()
+        self.seconds[activity] += now - self._last
+        self._last = now
+
+
+def run_site(
+    job: SiteJob, source: Callable[[], tuple[int, list[Input]]], attempt: str, where: tuple[str, str] = ("", "")
+) -> Iterator[pa.Table]:
+    """Process the rows `source` gives (with the site's index) and yield results; then write the record."""
+    clock = _Clock()
+    site, inputs = source()
+    clock.spent("wait")
+    routing, operator = job.before.routing, job.operator
+    runs = [
+        open_runs(job.store, visible(_side(job.before.segments, side), routing, site), routing, site)
+        for side in range(operator.sides)
+    ]
+    batch = SiteBatch(
+        inputs=inputs,
+        runs=runs,
+        watermarks=job.before.watermarks,
+        emitted=job.before.emitted,
+        routing=routing,
+        state=[None] * operator.sides,
+        late=[0] * operator.inputs,
+        rows_out=np.zeros(routing.size, dtype=np.int64),
+    )
+    clock.spent("load")
+    rows_out = 0
+    for table in operator.process(batch):
+        rows_out += table.num_rows
+        clock.spent("operator")
+        yield table
+        clock.spent("emit")
+    clock.spent("operator")
+    writer = _StateWriter(job, site, attempt, runs, batch)
+    writer.append()
+    clock.spent("write")
+    writer.merge()
+    clock.spent("merge")
+    record = CommitRecord(
+        epoch=job.epoch,
+        stage=job.stage,
+        site=site,
+        added=writer.added,
+        consumed=writer.consumed,
+        sides=[_side_stats(batch, writer, side, operator) for side in range(max(operator.inputs, operator.sides))],
+        groups=_group_stats(batch, writer),
+        heavy=_heavy(inputs) if job.track_heavy else [],
+        rows_out=rows_out,
+        seconds={name: round(value, 6) for name, value in clock.seconds.items()},
+        host=where[0],
+        executor=where[1],
+    )
+    write_record(job.store, record, attempt)
+
+
+def _side(refs: tuple[SegmentRef, ...], side: int) -> list[SegmentRef]:
+    return [ref for ref in refs if ref.side == side]
+
+
+class _StateWriter:
+    """Appends the batch's new state rows and merges runs that have become too many."""
+
+    def __init__(self, job: SiteJob, site: int, attempt: str, runs: list[list[Run]], batch: SiteBatch) -> None:
+        self.job, self.site, self.attempt, self.batch = job, site, attempt, batch
+        self.runs = [list(side) for side in runs]
+        self.added: list[SegmentRef] = []
+        self.consumed: list[tuple[str, tuple[tuple[int, int], ...]]] = []
+        self.owned = job.before.routing.owned(site)
+        self._count = 0
+
+    def append(self) -> None:
+        for side, table in enumerate(self.batch.state):
+            if table is not None and table.num_rows:
+                self._add(side, table, (self.job.epoch, self.job.epoch))
+
+    def merge(self) -> None:
+        horizons = self.job.operator.horizons(self.job.before.watermarks, self.job.before.watermarks)
+        for side in range(self.job.operator.sides):
+            alive = [run for run in self.runs[side] if run.ref.t_max >= horizons[side]]
+            count = due([(run.ref.rows, run.ref.bytes) for run in alive])
+            if count:
+                self._merge(side, alive[-count:], horizons[side])
+
+    def _merge(self, side: int, runs: list[Run], horizon: int) -> None:
+        tables = [run.rows(self.job.before.routing) for run in runs]
+        merged = self.job.operator.compact(side, tables, horizon)
+        fresh = {ref.name for ref in self.added}
+        self.added = [ref for ref in self.added if ref.name not in {run.ref.name for run in runs}]
+        for run in runs:
+            if run.ref.name in fresh:
+                self.job.store.delete(run.ref.name)
+            else:
+                self.consumed.append((run.ref.name, ranges(run.mine)))
+        self.runs[side] = [run for run in self.runs[side] if run not in runs]
+        if merged.num_rows:
+            span = (min(run.ref.first_epoch for run in runs), max(run.ref.last_epoch for run in runs))
+            self._add(side, merged, span)
+
+    def _add(self, side: int, table: pa.Table, epochs: tuple[int, int]) -> None:
+        self._count += 1
+        routing = self.job.before.routing
+        ref = write_segment(
+            self.job.store,
+            segment_name(
+                epoch=self.job.epoch,
+                stage=self.job.stage,
+                site=self.site,
+                side=side,
+                attempt=f"{self.attempt}{self._count}",
+            ),
+            table,
+            side=side,
+            partitions=routing.partitions,
+            epochs=epochs,
+            live=ranges(self.owned),
+        )
+        self.added.append(ref)
+        self.runs[side].extend(open_runs(self.job.store, [ref], routing, self.site))
+
+
+def _side_stats(batch: SiteBatch, writer: _StateWriter, side: int, operator: Operator) -> SideStats:
+    new = batch.inputs[side] if side < operator.inputs else None
+    t = new.t if new is not None else np.zeros(0, dtype=np.int64)
+    state_rows = state_bytes = 0
+    for run in writer.runs[side] if side < operator.sides else []:
+        mine = int(run.rows_per_group(batch.routing).sum())
+        state_rows += mine
+        state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
+    return SideStats(
+        rows_in=new.rows if new is not None else 0,
+        late=batch.late[side] if side < operator.inputs else 0,
+        max_time=int(t.max()) if len(t) and t.max() > MIN_TIME else None,
+        state_rows=state_rows,
+        state_bytes=state_bytes,
+    )
+
+
+def _group_stats(batch: SiteBatch, writer: _StateWriter) -> GroupStats:
+    size = batch.routing.size
+    rows_in = np.zeros(size, dtype=np.int64)
+    for rows in batch.inputs:
+        if len(rows.h):
+            counts = np.bincount(batch.routing.groups(rows.h), weights=rows.weight, minlength=size)
+            rows_in += counts.astype(np.int64)
+    held = np.zeros(size, dtype=np.float64)
+    for side in writer.runs:
+        for run in side:
+            held += run.rows_per_group(batch.routing) * (run.ref.bytes / max(run.ref.rows, 1))
+    stored = held.astype(np.int64)
+    touched = np.flatnonzero((rows_in > 0) | (stored > 0) | (batch.rows_out > 0))
+    return GroupStats(
+        group=touched.tolist(),
+        rows_in=rows_in[touched].tolist(),
+        rows_out=batch.rows_out[touched].tolist(),
+        bytes=stored[touched].tolist(),
+    )
+
+
+def _heavy(inputs: list[Input]) -> list[tuple[int, int]]:
+    hashes: Ints = np.concatenate([rows.h for rows in inputs])
+    keys, counts = np.unique(hashes, return_counts=True)
+    top = np.argsort(counts)[::-1][:HEAVY_KEYS]
+    return [(int(keys[i]), int(counts[i])) for i in top if counts[i] > 1]
+
+
+def rechunk(table: pa.Table) -> list[pa.RecordBatch]:
+    """A result table as record batches of bounded size."""
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=EMIT_ROWS)
+    return batches

@@ -1,0 +1,91 @@
+"""How rows of several inputs travel to their sites in one shuffle.
+
+All inputs share one set of columns: `_in` tells which input a row is from, `_h` (and `_h2`) carry the key hash, `_t`
+the event time, and payload columns of one type share slots, so three inputs of one schema cost no more than one.
+Every site also gets one marker row (`_in` = -1) whose `_h` is the site's index: a site without rows still runs and
+knows which one it is. Spark builds this layout in `fluxen.spark.split`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.errors import FluxenError
+from fluxen.operators.base import Input
+from fluxen.state.segment import H2, H, T
+from fluxen.typing import Ints
+
+IN, WEIGHT = "_in", "_n"
+MARKER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The layout of one stage's input."""
+
+    inputs: tuple[tuple[tuple[str, str], ...], ...]
+    """per input: (column, slot) pairs"""
+    exact: bool
+    """one 64-bit hash determines the key, so there is no second one"""
+    weighted: bool = False
+
+
+def assign_slots(types: list[list[tuple[str, str]]]) -> tuple[list[list[tuple[str, str]]], dict[str, str]]:
+    """Give each input's (column, type) pairs slots by type; returns (column, slot) pairs and each slot's type.
+
+    >>> assign_slots([[("x", "double"), ("s", "string")], [("y", "double")]])
+    ([[('x', '_0'), ('s', '_1')], [('y', '_0')]], {'_0': 'double', '_1': 'string'})
+    """
+    slots: dict[str, str] = {}
+    by_type: dict[str, list[str]] = {}
+    placed = []
+    for columns in types:
+        used: dict[str, int] = {}
+        pairs = []
+        for name, kind in columns:
+            at = used.get(kind, 0)
+            used[kind] = at + 1
+            owned = by_type.setdefault(kind, [])
+            if at == len(owned):
+                owned.append(f"_{len(slots)}")
+                slots[owned[at]] = kind
+            pairs.append((name, owned[at]))
+        placed.append(pairs)
+    return placed, slots
+
+
+def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int, list[Input]]:
+    """The site's index and the new rows of each input."""
+    table = pa.Table.from_batches(list(batches)).combine_chunks()
+    source = table.column(IN).to_numpy()
+    h = table.column(H).to_numpy()
+    marker = np.flatnonzero(source == MARKER)
+    if len(marker) != 1:
+        raise FluxenError(
+            f"a site's input holds {len(marker)} marker rows instead of one; the query's shuffle was changed on the "
+            "way (is adaptive query execution on for this session?)"
+        )
+    inputs = []
+    for number, pairs in enumerate(wire.inputs):
+        rows = np.flatnonzero(source == number)
+        part = table.select([slot for _, slot in pairs]).rename_columns([name for name, _ in pairs])
+        inputs.append(
+            Input(
+                h[rows],
+                None if wire.exact else _ints(table, H2)[rows],
+                _ints(table, T)[rows],
+                part.take(pa.array(rows)),
+                _ints(table, WEIGHT)[rows] if wire.weighted else None,
+            )
+        )
+    return int(h[marker[0]]), inputs
+
+
+def _ints(table: pa.Table, name: str) -> Ints:
+    column = table.column(name)
+    values: Ints = column.to_numpy() if column.null_count == 0 else column.fill_null(0).to_numpy()
+    return values

@@ -1,0 +1,157 @@
+"""Queries as users build them: `join`, `aggregate`, `distinct`, `stateful`, and the `Query` they give.
+
+Building a query checks everything that can be known without data. What runs is in `fluxen.spark.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as st
+
+from fluxen.errors import ConfigError, QueryError
+from fluxen.operators.functions import Aggregate
+from fluxen.spark import stages
+from fluxen.spark.options import Adapt
+from fluxen.spark.stages import Keys, Length, StagePlan
+
+if TYPE_CHECKING:
+    from fluxen.spark.writer import StreamWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """A continuous query: an ordinary value until `writeStream...start()` runs it."""
+
+    sources: tuple[DataFrame, ...]
+    plans: tuple[StagePlan, ...]
+    options: Adapt
+
+    @property
+    def schema(self) -> st.StructType:
+        """Schema of the results."""
+        return self.plans[-1].schema
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.sources[0].sparkSession
+
+    def adapt(self, **options: Any) -> Query:
+        """Sites, partitions, memory, policy and partitioner; see `fluxen.spark.options.Adapt` for each."""
+        known = {name for name in Adapt.__dataclass_fields__ if not name.startswith("_")}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise ConfigError(f"adapt() does not know {', '.join(unknown)}; it takes {', '.join(sorted(known))}")
+        return replace(self, options=replace(self.options, **options))
+
+    def aggregate(
+        self,
+        by: Keys,
+        time: str | None = None,
+        *,
+        last: int | None = None,
+        window: Length | None = None,
+        lateness: Length = "0 seconds",
+        **aggregates: Aggregate,
+    ) -> Query:
+        """A second stateful stage over this query's results, in the same micro-batch."""
+        template = self.spark.createDataFrame([], self.schema)
+        plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates)
+        return replace(self, plans=(*self.plans, plan))
+
+    @property
+    def writeStream(self) -> StreamWriter:
+        from fluxen.spark.writer import StreamWriter
+
+        return StreamWriter(self)
+
+
+def _query(sources: Sequence[DataFrame], plan: StagePlan) -> Query:
+    return Query(sources=tuple(sources), plans=(plan,), options=Adapt())
+
+
+def _streaming(df: Any, what: str) -> None:
+    if not isinstance(df, DataFrame):
+        raise QueryError(f"{what} must be a DataFrame, got {type(df).__name__}; make one with spark.readStream")
+    if not df.isStreaming:
+        raise QueryError(f"{what} is not a streaming DataFrame; read it with spark.readStream")
+
+
+def join(
+    inputs: Mapping[str, DataFrame],
+    on: Keys | Mapping[str, Keys],
+    time: str | Mapping[str, str] | None = None,
+    *,
+    within: Length | None = None,
+    between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None = None,
+    lateness: Length | Mapping[str, Length] = "0 seconds",
+    plan: Literal["mjoin", "tree"] = "mjoin",
+) -> Any:
+    """Join two to eight inputs on equal keys.
+
+    `within` limits the latest minus the earliest event time of a result; `between` instead bounds pairs:
+    {("b", "a"): ("-60 seconds", "60 seconds")} for b.ts - a.ts, with None for a side that is open. With neither,
+    everything is kept. Rows older than their input's watermark (its latest event time less `lateness`, as of the batch
+    before) are dropped and counted. Columns: the key under the first input's names, then `<input>_<column>`.
+
+    Streaming inputs give a `Query`; static ones give the answer in one go, as a DataFrame.
+    """
+    if plan != "mjoin":
+        raise QueryError(f"plan={plan!r} is not available; use plan='mjoin'")
+    for name, df in inputs.items():
+        if not isinstance(df, DataFrame):
+            raise QueryError(f"input {name!r} must be a DataFrame, got {type(df).__name__}")
+    streaming = {name: df.isStreaming for name, df in inputs.items()}
+    if any(streaming.values()) and not all(streaming.values()):
+        static = [name for name, flag in streaming.items() if not flag]
+        raise QueryError(
+            f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or read it as a stream"
+        )
+    built = stages.join_stage(inputs, on, time, within, between, lateness)
+    if all(streaming.values()):
+        return _query(list(inputs.values()), built)
+    return stages.run_static(list(inputs.values()), built)
+
+
+def aggregate(
+    stream: DataFrame,
+    by: Keys,
+    time: str | None = None,
+    *,
+    last: int | None = None,
+    window: Length | None = None,
+    lateness: Length = "0 seconds",
+    **aggregates: Aggregate,
+) -> Query:
+    """Aggregate by key: over the `last` n rows of each key (one result per input row), over tumbling event-time
+    windows (emitted when the watermark passes their end), or, with neither, over everything so far (one row per key
+    that changed in the batch). A null key is a group of its own."""
+    _streaming(stream, "the input of aggregate()")
+    return _query([stream], stages.aggregate_stage(stream, by, time, last, window, lateness, aggregates))
+
+
+def distinct(
+    stream: DataFrame,
+    by: Keys,
+    time: str | None = None,
+    *,
+    within: Length | None = None,
+    lateness: Length = "0 seconds",
+) -> Query:
+    """The first row of each key; with `within`, again the first row more than that after the last one kept."""
+    _streaming(stream, "the input of distinct()")
+    return _query([stream], stages.distinct_stage(stream, by, time, within, lateness))
+
+
+def stateful(stream: DataFrame, by: Keys, operator: Any, time: str | None = None) -> Query:
+    """User code over partition groups: an object with process, extract, install and info (see
+    `fluxen.operators.stateful.GroupOperator`)."""
+    _streaming(stream, "the input of stateful()")
+    return _query([stream], stages.stateful_stage(stream, by, time, operator))

@@ -1,0 +1,340 @@
+"""A running query: Spark's micro-batches on one side, epochs on the other.
+
+For each micro-batch the coordinator builds the stages' DataFrames from the last committed epoch, hands the results to
+the sink, makes sure every site has left its record, and commits the next epoch. Nothing adapts in the middle of a
+batch. What an epoch becomes is decided in `fluxen.control.coordinator`; this module only carries it out.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from fluxen import errors
+from fluxen.control.coordinator import advance, expected, first_epoch, flush_due
+from fluxen.errors import CheckpointError, FluxenError
+from fluxen.operators.site import SiteJob
+from fluxen.spark.query import Query
+from fluxen.spark.sinks import Sink
+from fluxen.spark.stage import Pins, run_stage
+from fluxen.state.epoch import Epoch, EpochLog
+from fluxen.state.record import missing_sites, read_records
+from fluxen.state.routing import Routing
+from fluxen.state.store import Store
+from fluxen.typing import MAX_TIME, Json
+
+SWEEP_EVERY = 100
+"""Epochs between two searches for files that failed attempts left behind."""
+IDLE_SECONDS = 1.0
+"""How long a query waits without input before it emits what the watermark has closed."""
+_ERROR = re.compile(r"fluxen\.errors\.(\w+): (.*)")
+
+
+class Run:
+    """A started query, with the methods of PySpark's StreamingQuery."""
+
+    def __init__(
+        self,
+        query: Query,
+        sink: Sink,
+        *,
+        checkpoint: str,
+        trigger: dict[str, Any],
+        name: str | None,
+        options: dict[str, str],
+    ) -> None:
+        self._query, self._sink, self._trigger, self.name = query, sink, trigger, name
+        self.checkpoint = checkpoint
+        self._end_of_input = options.get("endOfInput", "false") == "true"
+        self._store = Store(checkpoint)
+        self._log = EpochLog(self._store)
+        self._stages = [plan.stage for plan in query.plans]
+        self._pins = Pins(query.spark)
+        self._lock = threading.RLock()
+        self._progress: deque[Json] = deque(maxlen=100)
+        self._failure: BaseException | None = None
+        self._stopped = threading.Event()
+        self._done = threading.Event()
+        self._session: SparkSession | None = None
+        self._requests: list[Json] = []
+        self._epoch: Epoch
+        self._spark_query: StreamingQuery
+
+    # ---- life
+
+    def start(self) -> Run:
+        self._log.identify(self._identity())
+        self._epoch = self._log.latest() or self._first()
+        self._log.sweep(self._epoch.number)
+        self._epoch = self._rescaled_at_start(self._epoch)
+        intent = self._log.intent(self._epoch.number + 1)
+        if intent is not None:
+            self._flush(everything=intent.get("everything", False))
+        plan = self._query.plans[0]
+        writer = (
+            plan.project(self._query.sources)
+            .writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", f"{self.checkpoint.rstrip('/')}/spark")
+        )
+        if self.name:
+            writer = writer.queryName(self.name)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        self._spark_query = writer.start()
+        threading.Thread(target=self._watch, name=f"fluxen-{self.name or 'query'}", daemon=True).start()
+        return self
+
+    def _identity(self) -> Json:
+        return {
+            "stages": [stage.operator.identity() for stage in self._stages],
+            "partitions": self._query.options.partitions,
+        }
+
+    def _first(self) -> Epoch:
+        routing = Routing.even(partitions=self._query.options.partitions, sites=self._sites())
+        return first_epoch(self._stages, [routing] * len(self._stages))
+
+    def _sites(self) -> int:
+        wanted = self._query.options.sites
+        if wanted is not None:
+            return wanted
+        cores: int = self._query.spark.sparkContext.defaultParallelism
+        return min(cores, self._query.options.partitions)
+
+    def _rescaled_at_start(self, epoch: Epoch) -> Epoch:
+        """A restart with another number of sites: a new table, the same state."""
+        wanted = self._query.options.sites
+        if wanted is None:
+            return epoch
+        stages = tuple(
+            stage if stage.routing.sites == wanted else replace(stage, routing=stage.routing.rescaled(wanted))
+            for stage in epoch.stages
+        )
+        return replace(epoch, stages=stages)
+
+    def _watch(self) -> None:
+        """Wait for the end; meanwhile emit what closed windows owe when input pauses."""
+        finite = "availableNow" in self._trigger or "once" in self._trigger
+        idle_since: float | None = None
+        try:
+            while self._spark_query.isActive:
+                if self._spark_query.awaitTermination(0.5):
+                    break
+                idle = not self._spark_query.status["isTriggerActive"]
+                if not idle or not flush_due(self._epoch, self._stages):
+                    idle_since = None
+                elif idle_since is None:
+                    idle_since = time.monotonic()
+                elif time.monotonic() - idle_since > IDLE_SECONDS and not finite:
+                    self._flush()
+            if self._spark_query.exception() is None and finite and not self._stopped.is_set():
+                while flush_due(self._epoch, self._stages):
+                    self._flush()
+                if self._end_of_input:
+                    for _ in self._stages:  # each stage's last results are the next one's input
+                        self._flush(everything=True)
+        except BaseException as error:
+            # what ended the Spark query is reported by exception(); anything else is ours
+            if self._spark_query.exception() is None:
+                self._failure = error
+        finally:
+            self._pins.release()
+            self._done.set()
+
+    # ---- one micro-batch
+
+    def _on_batch(self, rows: DataFrame, batch: int) -> None:
+        with self._lock:
+            if batch <= self._epoch.batch:
+                return  # committed before a crash that came between our commit and Spark's
+            self._prepare_session(rows.sparkSession)
+            self._run_epoch(rows, batch, self._epoch)
+
+    def _prepare_session(self, spark: SparkSession) -> None:
+        if self._session is not None:
+            return
+        # partitions are sites here: nothing may coalesce or split them
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
+        self._session = spark
+
+    def _flush(self, *, everything: bool = False) -> None:
+        """An epoch without a Spark batch: emit what the watermark has closed, or all there is."""
+        with self._lock:
+            self._log.intend(self._epoch.number + 1, {"everything": everything})
+            if self._session is None:
+                self._prepare_session(self._query.spark.newSession())
+            before = self._epoch
+            if everything:
+                closing = tuple(
+                    replace(stage, watermarks=(MAX_TIME,) * len(stage.watermarks)) for stage in before.stages
+                )
+                before = replace(before, stages=closing)
+            self._run_epoch(None, before.batch, before)
+
+    def _run_epoch(self, rows: DataFrame | None, batch: int, before: Epoch) -> None:
+        number = before.number + 1
+        started = time.perf_counter()
+        results = self._results(rows, before)
+        planned = time.perf_counter()
+        self._sink(results, number)
+        ran = time.perf_counter()
+        records = read_records(self._store, number)
+        if missing_sites(records, expected(before)):
+            # the sink read only part of the results, or none: the state needs all of them
+            results.write.format("noop").mode("overwrite").save()
+            records = read_records(self._store, number)
+            absent = missing_sites(records, expected(before))
+            if absent:
+                raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
+        epoch = advance(before, self._stages, records, batch=batch)
+        self._log.commit(epoch)
+        self._epoch = epoch
+        self._log.collect(number)
+        if number % SWEEP_EVERY == 0:
+            self._log.sweep(number)
+        finished = time.perf_counter()
+        self._progress.append(
+            {
+                "epoch": number,
+                "batch": batch if rows is not None else None,
+                "seconds": {
+                    "plan": round(planned - started, 4),
+                    "run": round(ran - planned, 4),
+                    "commit": round(finished - ran, 4),
+                },
+                **_shown(epoch),
+            }
+        )
+
+    def _results(self, rows: DataFrame | None, before: Epoch) -> DataFrame:
+        """The stages' DataFrames, chained: each stage's results are the next one's rows."""
+        assert self._session is not None
+        frame = rows
+        for number, (plan, state) in enumerate(zip(self._query.plans, before.stages)):
+            if number > 0:
+                assert frame is not None
+                frame = plan.project([frame])
+            if frame is not None:
+                frame = plan.prepare(frame)
+            job = SiteJob(
+                store=self._store,
+                epoch=before.number + 1,
+                stage=number,
+                operator=plan.stage.operator,
+                before=state,
+                track_heavy=self._query.options.partitioner is not None,
+            )
+            frame = run_stage(self._session, frame, plan.wire, plan.wire_schema, job, plan.schema, self._pins)
+        assert frame is not None
+        return frame
+
+    # ---- what users ask
+
+    @property
+    def id(self) -> str:
+        return str(self._spark_query.id)
+
+    @property
+    def isActive(self) -> bool:
+        return not self._done.is_set()
+
+    @property
+    def status(self) -> Json:
+        return dict(self._spark_query.status)
+
+    @property
+    def recentProgress(self) -> list[Json]:
+        """Spark's progress of recent batches, each with what fluxen has to say under "fluxen"."""
+        ours = {entry["batch"]: entry for entry in self._progress if entry["batch"] is not None}
+        return [{**dict(entry), "fluxen": ours.get(entry["batchId"], {})} for entry in self._spark_query.recentProgress]
+
+    @property
+    def lastProgress(self) -> Json | None:
+        """Spark's last progress, with the newest epoch's rows, bytes, times and watermarks under "fluxen"."""
+        last = self._spark_query.lastProgress
+        newest = self._progress[-1] if self._progress else {}
+        return None if last is None else {**dict(last), "fluxen": newest}
+
+    @property
+    def epochs(self) -> list[Json]:
+        """What fluxen reported of recent epochs, flushes included."""
+        return list(self._progress)
+
+    @property
+    def epoch(self) -> Json:
+        """The last committed epoch: routing table, sites, bytes and rows per partition group, watermark."""
+        with self._lock:
+            return {**self._epoch.to_json(), **_shown(self._epoch)}
+
+    @property
+    def events(self) -> list[Json]:
+        """Every adaptation so far, refusals included."""
+        return self._log.events()
+
+    def exception(self) -> BaseException | None:
+        """What ended the query, as a FluxenError where fluxen raised it; None while it runs or after a good end."""
+        if self._failure is not None:
+            return _ours(str(self._failure)) or self._failure
+        error = self._spark_query.exception()
+        return None if error is None else (_ours(str(error)) or error)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait for the end and raise what caused it; with a timeout, whether the query has ended."""
+        ended = self._done.wait(timeout)
+        if ended:
+            error = self.exception()
+            if error is not None:
+                raise error
+        return None if timeout is None else ended
+
+    def processAllAvailable(self) -> None:
+        """Wait until all rows that are there now have been processed; for tests."""
+        try:
+            self._spark_query.processAllAvailable()
+        except Exception as error:
+            raise (_ours(str(error)) or error) from None
+
+    def stop(self) -> None:
+        """Stop after the running batch's last committed epoch; a later start continues there."""
+        self._stopped.set()
+        self._spark_query.stop()
+        self._done.wait(60)
+
+
+def _ours(text: str) -> FluxenError | None:
+    """The FluxenError whose text Spark wrapped."""
+    for kind, message in reversed(_ERROR.findall(text)):
+        found = getattr(errors, kind, None)
+        if isinstance(found, type) and issubclass(found, FluxenError):
+            return found(message.strip())
+    return None
+
+
+def _shown(epoch: Epoch) -> Json:
+    """An epoch's statistics, summed up for people."""
+    stages = epoch.stats.get("stages", [])
+    sites = [site for stage in stages for site in stage["sites"]]
+    return {
+        "stages": [
+            {
+                "sites": stage["sites"],
+                "sides": stage["sides"],
+                "watermarks": [None if abs(w) >= MAX_TIME else w for w in state.watermarks],
+                "groups": stage["groups"],
+            }
+            for stage, state in zip(stages, epoch.stages)
+        ],
+        "rows_in": sum(site["rows_in"] for site in (stages[0]["sites"] if stages else [])),
+        "results": sum(site["rows_out"] for site in (stages[-1]["sites"] if stages else [])),
+        "late": sum(site["late"] for site in sites),
+        "state_rows": sum(site["state_rows"] for site in sites),
+        "state_bytes": sum(site["state_bytes"] for site in sites),
+    }

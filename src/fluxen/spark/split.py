@@ -1,0 +1,185 @@
+"""Rows to sites, in the JVM: key hash, partition group and site as Spark SQL expressions.
+
+The Python half of the same functions is `fluxen.state.routing`; the layout rows travel in is `fluxen.operators.wire`.
+The routing table enters a query as a literal array, which Spark passes to generated code by reference: a new table is
+new data, not new code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from fluxen.errors import QueryError
+from fluxen.operators.wire import IN, MARKER, WEIGHT, Wire, assign_slots
+from fluxen.state.routing import Routing
+from fluxen.state.segment import H2, H, T
+from fluxen.typing import MIN_TIME
+
+SITE = "_site"
+_SECOND = -7046029254386353131
+"""Prefix of the second hash: any constant serves, changing it invalidates checkpoints."""
+_FIXED = (st.ByteType, st.ShortType, st.IntegerType, st.LongType, st.DateType, st.TimestampType, st.TimestampNTZType)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def field(df: DataFrame, name: str, what: str) -> st.StructField:
+    """A column's field, or an error that lists what there is."""
+    for found in df.schema.fields:
+        if found.name == name:
+            return found
+    raise QueryError(f"{what} {name!r} is not a column; there are: {', '.join(df.columns)}")
+
+
+def exact(types: Sequence[st.DataType]) -> bool:
+    """Whether xxhash64 maps different keys to different hashes: it is a bijection on one value of at most 64 bits."""
+    return len(types) == 1 and isinstance(types[0], (*_FIXED, st.BooleanType))
+
+
+def _hashable(name: str, kind: st.DataType) -> Column:
+    column = F.col(quoted(name))
+    if isinstance(kind, (st.FloatType, st.DoubleType)):
+        return column + F.lit(0.0)  # -0.0 and 0.0 are one key
+    if _contains_map(kind):
+        raise QueryError(
+            f"key column {name!r} holds maps ({kind.simpleString()}), which have no equality; use its parts"
+        )
+    return column
+
+
+def _contains_map(kind: st.DataType) -> bool:
+    if isinstance(kind, st.ArrayType):
+        return _contains_map(kind.elementType)
+    if isinstance(kind, st.StructType):
+        return any(_contains_map(inner.dataType) for inner in kind.fields)
+    return isinstance(kind, st.MapType)
+
+
+def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool) -> list[Column]:
+    """`_h`, and `_h2` unless one hash determines the key.
+
+    Spark's hash skips nulls, so with `nulls` each column is preceded by whether it is null.
+    """
+    parts: list[Column] = []
+    types = []
+    for name in keys:
+        kind = field(df, name, "key column").dataType
+        types.append(kind)
+        if nulls:
+            parts.append(F.isnull(F.col(quoted(name))))
+        parts.append(_hashable(name, kind))
+    hashes = [F.xxhash64(*parts).alias(H)]
+    if not exact(types):
+        hashes.append(F.xxhash64(F.lit(_SECOND), *parts).alias(H2))
+    return hashes
+
+
+def event_time(df: DataFrame, time: str | None) -> Column:
+    """`_t`: microseconds since 1970, null where the column is null."""
+    if time is None:
+        return F.lit(MIN_TIME).cast("long").alias(T)
+    kind = field(df, time, "event-time column").dataType
+    if isinstance(kind, st.TimestampType):
+        return F.expr(f"unix_micros({quoted(time)})").alias(T)
+    if isinstance(kind, st.TimestampNTZType):
+        return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {quoted(time)})").alias(T)
+    raise QueryError(
+        f"event-time column {time!r} must be a timestamp, it is {kind.simpleString()}; convert it with to_timestamp()"
+    )
+
+
+def lay_out(
+    inputs: Sequence[tuple[DataFrame, Sequence[Column], Sequence[tuple[str, str]]]], *, weighted: bool = False
+) -> tuple[DataFrame, Wire]:
+    """One DataFrame of all inputs in wire layout, from (df, key columns and time, payload (column, source) pairs)."""
+    typed = [
+        [(name, field(df, source, "column").dataType.simpleString()) for name, source in payload]
+        for df, _, payload in inputs
+    ]
+    placed, slots = assign_slots(typed)
+    union: DataFrame | None = None
+    second = False
+    for number, ((df, keys, payload), pairs) in enumerate(zip(inputs, placed)):
+        sources = dict(payload)
+        filled = {slot: F.col(quoted(sources[name])) for name, slot in pairs}
+        columns = [filled.get(slot, F.lit(None)).cast(_ddl(slots[slot])).alias(slot) for slot in slots]
+        extra = [F.col(WEIGHT)] if weighted else []
+        part = df.select(F.lit(number).cast("int").alias(IN), *keys, *extra, *columns)
+        second = H2 in part.columns
+        union = part if union is None else union.unionAll(part)
+    assert union is not None
+    wire = Wire(inputs=tuple(tuple(pairs) for pairs in placed), exact=not second, weighted=weighted)
+    return union, wire
+
+
+def _ddl(simple: str) -> str:
+    return simple
+
+
+def group_expression(routing: Routing) -> str:
+    """SQL of `Routing.groups`."""
+    base = f"cast(shiftright((shiftright({H}, 32) + 2147483648L) * {routing.partitions}L, 32) as int)"
+    if len(routing.explicit) == 0:
+        return base
+    keys = ",".join(map(str, routing.explicit.tolist()))
+    groups = ",".join(map(str, routing.explicit_groups.tolist()))
+    table = f"map_from_arrays(cast(split('{keys}', ',') as array<bigint>), cast(split('{groups}', ',') as array<int>))"
+    return f"coalesce(try_element_at({table}, {H}), {base})"
+
+
+def site_expression(routing: Routing) -> str:
+    """SQL of `Routing.sites_of(groups)`, as the value that Spark's hash partitioning sends to that site's partition."""
+    values = site_values(routing.sites)
+    table = ",".join(str(values[site]) for site in routing.table.tolist())
+    return f"element_at(cast(split('{table}', ',') as array<int>), {group_expression(routing)} + 1)"
+
+
+def markers(spark: SparkSession, sites: int, schema: st.StructType) -> DataFrame:
+    """One row per site that names it; `schema` is the wire layout's."""
+    values = ",".join(map(str, site_values(sites)))
+    columns = []
+    for column in schema.fields:
+        if column.name == IN:
+            columns.append(f"cast({MARKER} as int) as {IN}")
+        elif column.name == H:
+            columns.append(f"id as {H}")
+        else:
+            columns.append(f"cast(null as {column.dataType.simpleString()}) as {quoted(column.name)}")
+    site = f"element_at(cast(split('{values}', ',') as array<int>), cast(id as int) + 1) as {SITE}"
+    return spark.range(0, sites, 1, 1).selectExpr(*columns, site)
+
+
+_values: dict[int, list[int]] = {}
+
+
+def site_values(sites: int) -> list[int]:
+    """Integers v such that Spark puts v into partition i of `sites`: pmod(hash(v), sites) = i."""
+    if sites not in _values:
+        found: dict[int, int] = {}
+        value = 0
+        while len(found) < sites:
+            found.setdefault(_murmur3(value) % sites, value)
+            value += 1
+        _values[sites] = [found[site] for site in range(sites)]
+    return _values[sites]
+
+
+def _murmur3(value: int) -> int:
+    """Spark's hash() of an int: 32-bit Murmur3 with seed 42, as a signed number."""
+
+    def rotate(x: int, by: int) -> int:
+        return ((x << by) | (x >> (32 - by))) & 0xFFFFFFFF
+
+    k = rotate(value * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+    h = (rotate(42 ^ k, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    h ^= 4
+    h = (h ^ (h >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
+    h = (h ^ (h >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF
+    h ^= h >> 16
+    return h - 2**32 if h >= 2**31 else h

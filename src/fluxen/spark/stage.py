@@ -1,0 +1,98 @@
+"""One stateful stage as a DataFrame: route, pin, run the sites.
+
+`SiteTask` is what a Spark task executes; everything it does beyond reading and writing Arrow batches is
+`fluxen.operators.site`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from fluxen.operators.site import SiteJob, rechunk, run_site
+from fluxen.operators.wire import Wire, decode
+from fluxen.spark.split import SITE, markers, site_expression, site_values
+from fluxen.state.routing import Routing
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTask:
+    """The function mapInArrow runs: all rows of one site in, its results out."""
+
+    job: SiteJob
+    wire: Wire
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # the daemon that forks Python workers is one per executor, so its pid tells executors of a host apart
+        where = (socket.gethostname(), str(os.getppid()))
+        for table in run_site(self.job, lambda: decode(self.wire, batches), uuid.uuid4().hex[:12], where):
+            yield from rechunk(table)
+
+
+class Pins:
+    """Keeps each site on one executor.
+
+    A tiny cached DataFrame with one row per site is joined to every batch; the join's tasks run where the cached
+    block is. When an executor is lost its sites move to a survivor; a fresh set of blocks spreads them again.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        master = spark.sparkContext.master
+        self.needed = not (master.startswith("local[") or master == "local")
+        self._anchors: dict[int, DataFrame] = {}
+        self._executors = -1
+
+    def route(self, df: DataFrame, routing: Routing) -> DataFrame:
+        """`df` in as many partitions as there are sites, partition i with the rows of site i."""
+        if not self.needed:
+            return df.repartition(routing.sites, F.col(SITE))
+        return df.join(self._anchor(routing.sites).hint("shuffle_hash"), SITE)
+
+    def _anchor(self, sites: int) -> DataFrame:
+        executors = self.executors()
+        if executors != self._executors:
+            self.release()
+            self._executors = executors
+        if sites not in self._anchors:
+            rows = [(value,) for value in site_values(sites)]
+            anchor = self.spark.createDataFrame(rows, f"{SITE} int").repartition(sites, SITE).persist()
+            anchor.count()
+            self._anchors[sites] = anchor
+        return self._anchors[sites]
+
+    def executors(self) -> int:
+        """How many executors there are now."""
+        status = self.spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+        return len(status)
+
+    def release(self) -> None:
+        for anchor in self._anchors.values():
+            anchor.unpersist()
+        self._anchors.clear()
+
+
+def run_stage(
+    spark: SparkSession,
+    rows: DataFrame | None,
+    wire: Wire,
+    wire_schema: st.StructType,
+    job: SiteJob,
+    schema: st.StructType,
+    pins: Pins,
+) -> DataFrame:
+    """The results of one stage for one micro-batch; `rows` is None for an epoch that is no batch."""
+    routing = job.before.routing
+    routed = markers(spark, routing.sites, wire_schema)
+    if rows is not None:
+        routed = rows.selectExpr("*", f"{site_expression(routing)} as {SITE}").unionAll(routed)
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = SiteTask(job, wire)
+    return pins.route(routed, routing).mapInArrow(task, schema)

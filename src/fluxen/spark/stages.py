@@ -1,0 +1,409 @@
+"""Stage plans: the user's words checked and turned into operators, layouts and schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from fluxen.control.coordinator import Stage
+from fluxen.durations import microseconds
+from fluxen.errors import QueryError
+from fluxen.operators.aggregate import Running, Tumbling, partial_columns
+from fluxen.operators.base import Operator
+from fluxen.operators.distinct import Distinct
+from fluxen.operators.functions import Aggregate, Measure
+from fluxen.operators.join import Bounds, Join, OutputColumn
+from fluxen.operators.last import LastRows
+from fluxen.operators.stateful import GroupOperator, Stateful
+from fluxen.operators.wire import IN, WEIGHT, Wire
+from fluxen.spark.partials import measures, pre_aggregate, result_spark_type
+from fluxen.spark.split import event_time, field, key_hashes, lay_out, quoted
+from fluxen.spark.types import arrow_type
+from fluxen.state.segment import H2, H, T
+from fluxen.typing import MIN_TIME, UNBOUNDED
+
+Length = str | timedelta
+Keys = str | Sequence[str]
+MAX_INPUTS = 8
+_RESERVED = {H, H2, T, IN, WEIGHT, "_w", "_site", "_task"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """One stateful stage: how its input is laid out, what runs at the sites, what comes out."""
+
+    stage: Stage
+    project: Callable[[Sequence[DataFrame]], DataFrame]
+    """rows of all inputs in one DataFrame; works on streams"""
+    prepare: Callable[[DataFrame], DataFrame]
+    """a batch of those rows in wire layout; may aggregate"""
+    wire: Wire
+    wire_schema: st.StructType
+    schema: st.StructType
+
+
+def _plan(
+    operator: Operator,
+    lateness: tuple[int, ...],
+    inputs: Sequence[DataFrame],
+    project: Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]],
+    fields: Sequence[st.StructField],
+    prepare: Callable[[DataFrame], tuple[DataFrame, Wire]] | None = None,
+) -> StagePlan:
+    """Run the layout functions once on templates to learn the wire layout."""
+    names = [found.name for found in fields]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise QueryError(f"result column {doubled[0]!r} would appear twice; rename an input, a column or an aggregate")
+    spark = inputs[0].sparkSession
+    laid_out, wire = project([spark.createDataFrame([], df.schema) for df in inputs])
+    if prepare is not None:
+        laid_out, wire = prepare(laid_out)
+    return StagePlan(
+        stage=Stage(operator=operator, lateness=lateness),
+        project=lambda streams: project(streams)[0],
+        prepare=(lambda df: df) if prepare is None else (lambda df: prepare(df)[0]),
+        wire=wire,
+        wire_schema=laid_out.schema,
+        schema=st.StructType(list(fields)),
+    )
+
+
+def _keys(by: Keys, what: str) -> list[str]:
+    keys = [by] if isinstance(by, str) else list(by)
+    if not keys:
+        raise QueryError(f"{what} needs at least one column")
+    return keys
+
+
+def _check_names(df: DataFrame, what: str) -> None:
+    clash = sorted(_RESERVED & set(df.columns))
+    if clash:
+        raise QueryError(f"{what} has a column named {clash[0]!r}, which fluxen uses itself; rename it")
+
+
+def _time_type(df: DataFrame, time: str) -> pa.DataType:
+    event_time(df, time)  # raises unless it is a timestamp
+    return arrow_type(field(df, time, "event-time column").dataType, f"event-time column {time!r}")
+
+
+def _described(df: DataFrame, names: Sequence[str]) -> list[str]:
+    return [f"{name} {field(df, name, 'column').dataType.simpleString()}" for name in names]
+
+
+# ---- join
+
+
+def join_stage(
+    inputs: Mapping[str, DataFrame],
+    on: Keys | Mapping[str, Keys],
+    time: str | Mapping[str, str] | None,
+    within: Length | None,
+    between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None,
+    lateness: Length | Mapping[str, Length],
+) -> StagePlan:
+    names = list(inputs)
+    if not 2 <= len(names) <= MAX_INPUTS:
+        raise QueryError(f"join() takes 2 to {MAX_INPUTS} inputs, got {len(names)}")
+    dfs = list(inputs.values())
+    keys = [_keys(_each(on, name, "on"), "on") for name in names]
+    times = [None if time is None else str(_each(time, name, "time")) for name in names]
+    _check_key_types(names, dfs, keys)
+    low = _bounds(names, within, between)
+    if time is None and any(bound > -UNBOUNDED for row in low for bound in row if bound):
+        raise QueryError("within and between need the event time: pass time='column'")
+    output, fields = _join_output(names, dfs, keys, times)
+    described = {
+        "inputs": names,
+        "on": [_described(df, key) for df, key in zip(dfs, keys)],
+        "time": times,
+        "bounds": [list(row) for row in low],
+        "columns": [_described(df, df.columns) for df in dfs],
+    }
+    operator = Join(names=tuple(names), low=low, output=tuple(output), described=described)
+    late = tuple(microseconds(_each(lateness, name, "lateness"), f"lateness of {name!r}") for name in names)
+
+    def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
+        parts = []
+        for number, (df, key, when) in enumerate(zip(streams, keys, times)):
+            _check_names(df, f"input {names[number]!r}")
+            hashed: list[Column] = [*key_hashes(df, key, nulls=False), event_time(df, when)]
+            stored = [c for c in df.columns if c != when and (number == 0 or c not in key)]
+            present = F.lit(True)
+            for name in key + ([when] if when else []):
+                present = present & F.col(quoted(name)).isNotNull()
+            parts.append((df.where(present), hashed, [(c, c) for c in stored]))
+        return lay_out(parts)
+
+    return _plan(operator, late, dfs, project, fields)
+
+
+def _each(given: Any, name: str, what: str) -> Any:
+    """The value for one input, from a value for all or a mapping by name."""
+    if not isinstance(given, Mapping):
+        return given
+    if name not in given:
+        raise QueryError(f"{what} has no entry for input {name!r}; it has {', '.join(map(repr, given))}")
+    return given[name]
+
+
+def _check_key_types(names: list[str], dfs: list[DataFrame], keys: list[list[str]]) -> None:
+    first = [field(dfs[0], key, f"key of input {names[0]!r}:").dataType for key in keys[0]]
+    for name, df, key in zip(names, dfs, keys):
+        if len(key) != len(first):
+            raise QueryError(
+                f"input {name!r} joins on {len(key)} columns, {names[0]!r} on {len(first)}; give one for one"
+            )
+        for column, expected, reference in zip(key, first, keys[0]):
+            kind = field(df, column, f"key of input {name!r}:").dataType
+            if kind.simpleString() != expected.simpleString():
+                raise QueryError(
+                    f"key {column!r} of input {name!r} is {kind.simpleString()}, but {reference!r} of {names[0]!r} is "
+                    f"{expected.simpleString()}; cast one of them"
+                )
+
+
+def _bounds(
+    names: list[str],
+    within: Length | None,
+    between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None,
+) -> Bounds:
+    """low[i][j] <= t_j - t_i."""
+    if within is not None and between is not None:
+        raise QueryError("give either within or between, not both")
+    size = len(names)
+    low = [[-UNBOUNDED] * size for _ in range(size)]
+    for i in range(size):
+        low[i][i] = 0
+    if within is not None:
+        span = microseconds(within, "within", positive=True)
+        low = [[0 if i == j else -span for j in range(size)] for i in range(size)]
+    for (later, earlier), (least, most) in (between or {}).items():
+        for name in (later, earlier):
+            if name not in names:
+                raise QueryError(f"between names input {name!r}; there are: {', '.join(names)}")
+        j, i = names.index(later), names.index(earlier)
+        if i == j:
+            raise QueryError(f"between needs two different inputs, got {later!r} twice")
+        label = f"between of ({later!r}, {earlier!r})"
+        if least is not None:
+            low[i][j] = max(low[i][j], microseconds(least, label, signed=True))
+        if most is not None:
+            low[j][i] = max(low[j][i], -microseconds(most, label, signed=True))
+        if low[i][j] > -low[j][i]:
+            raise QueryError(f"{label} allows nothing: {least!r} is more than {most!r}")
+    return tuple(tuple(row) for row in low)
+
+
+def _join_output(
+    names: list[str], dfs: list[DataFrame], keys: list[list[str]], times: list[str | None]
+) -> tuple[list[OutputColumn], list[st.StructField]]:
+    output = [OutputColumn(name=key, side=0, column=key) for key in keys[0]]
+    fields = [st.StructField(key, field(dfs[0], key, "key").dataType) for key in keys[0]]
+    for side, (name, df, key, time) in enumerate(zip(names, dfs, keys, times)):
+        for column in df.schema.fields:
+            if column.name in key:
+                continue
+            out = f"{name}_{column.name}"
+            timed = column.name == time
+            kind = _time_type(df, column.name) if timed else None
+            output.append(OutputColumn(name=out, side=side, column=None if timed else column.name, time_type=kind))
+            fields.append(st.StructField(out, column.dataType))
+    return output, fields
+
+
+# ---- aggregate
+
+
+def aggregate_stage(
+    df: DataFrame,
+    by: Keys,
+    time: str | None,
+    last: int | None,
+    window: Length | None,
+    lateness: Length,
+    aggregates: Mapping[str, Aggregate],
+) -> StagePlan:
+    keys = _keys(by, "by")
+    _check_names(df, "the input of aggregate()")
+    measured = measures(df, aggregates)
+    late = (microseconds(lateness, "lateness"),)
+    if last is not None and window is not None:
+        raise QueryError("give either last or window, not both")
+    if time is None and (window is not None or any(m.kind in ("first", "last") for m in measured)):
+        raise QueryError("windows and first/last need the event time: pass time='column'")
+    if time is not None:
+        _time_type(df, time)
+    described = {
+        "by": _described(df, keys),
+        "time": time,
+        "aggregates": [f"{name}={aggregate}" for name, aggregate in aggregates.items()],
+        "last": last,
+        "window": None if window is None else microseconds(window, "window", positive=True),
+    }
+    if last is not None:
+        return _last_stage(df, keys, time, last, late, measured, described)
+    return _combining_stage(df, keys, time, window, late, measured, described)
+
+
+def _key_fields(df: DataFrame, keys: list[str]) -> list[st.StructField]:
+    return [st.StructField(key, field(df, key, "key column").dataType) for key in keys]
+
+
+def _last_stage(
+    df: DataFrame,
+    keys: list[str],
+    time: str | None,
+    last: Any,
+    late: tuple[int, ...],
+    measured: tuple[Measure, ...],
+    described: dict[str, Any],
+) -> StagePlan:
+    if not isinstance(last, int) or isinstance(last, bool) or last <= 0:
+        raise QueryError(f"last must be a whole number of rows above 0, got {last!r}")
+    for measure in measured:
+        if measure.kind == "sum" and pa.types.is_decimal(measure.type) and measure.type.precision > 28:
+            raise QueryError(f"sum({measure.column}) over the last rows takes decimals of up to 18 digits; cast it")
+    operator = LastRows(
+        keys=tuple(keys),
+        measures=measured,
+        n=last,
+        time=time if time not in keys else None,
+        time_type=None if time is None else _time_type(df, time),
+        described=described,
+    )
+    timed = [field(df, operator.time, "event time")] if operator.time else []
+    fields = [*_key_fields(df, keys), *timed, *(st.StructField(m.name, result_spark_type(df, m)) for m in measured)]
+    stored = list(dict.fromkeys([*keys, *operator.values]))
+
+    def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
+        (stream,) = streams
+        hashed = [*key_hashes(stream, keys, nulls=True), _time_or_first(stream, time)]
+        return lay_out([(stream, hashed, [(c, c) for c in stored])])
+
+    return _plan(operator, late, [df], project, fields)
+
+
+def _time_or_first(df: DataFrame, time: str | None) -> Column:
+    return F.coalesce(event_time(df, time), F.lit(MIN_TIME).cast("long")).alias(T)
+
+
+def _combining_stage(
+    df: DataFrame,
+    keys: list[str],
+    time: str | None,
+    window: Length | None,
+    late: tuple[int, ...],
+    measured: tuple[Measure, ...],
+    described: dict[str, Any],
+) -> StagePlan:
+    """Running and tumbling forms: Spark combines each task's rows first."""
+    operator: Running | Tumbling
+    fields = _key_fields(df, keys)
+    group, size = list(keys), 0
+    if window is None:
+        operator = Running(keys=tuple(keys), measures=measured, described=described)
+    else:
+        assert time is not None
+        size = microseconds(window, "window", positive=True)
+        operator = Tumbling(
+            keys=tuple(keys), measures=measured, size=size, time_type=_time_type(df, time), described=described
+        )
+        kind = field(df, time, "event time").dataType
+        fields.append(
+            st.StructField("window", st.StructType([st.StructField("start", kind), st.StructField("end", kind)]))
+        )
+        group.append("_w")
+    fields += [st.StructField(measure.name, result_spark_type(df, measure)) for measure in measured]
+    values = list(dict.fromkeys([*keys, *(m.column for m in measured if m.column is not None)]))
+
+    def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
+        (stream,) = streams
+        hashed = [*key_hashes(stream, keys, nulls=True), _time_or_first(stream, time)]
+        rows = stream.select(*hashed, *(F.col(quoted(name)) for name in values))
+        if size:
+            end = F.expr(f"({T} div {size}L + if({T} % {size}L < 0, 0L, 1L)) * {size}L")
+            rows = rows.where(F.col(T) > MIN_TIME).withColumn("_w", end)
+        return rows, Wire(inputs=(), exact=True)
+
+    def prepare(rows: DataFrame) -> tuple[DataFrame, Wire]:
+        combined = pre_aggregate(rows, group, measured)
+        hashed = [F.col(name) for name in (H, H2, T) if name in combined.columns]
+        stored = [*group, *partial_columns(measured)]
+        return lay_out([(combined, hashed, [(c, c) for c in stored])], weighted=True)
+
+    return _plan(operator, late, [df], project, fields, prepare)
+
+
+# ---- distinct and user code
+
+
+def _whole_rows(df: DataFrame, time: str | None) -> tuple[tuple[tuple[str, pa.DataType | None], ...], tuple[str, ...]]:
+    """All columns (the event time with its type), and those that can break ties."""
+    columns = tuple((name, _time_type(df, name) if name == time else None) for name in df.columns)
+    unordered = (st.MapType, st.StructType, st.ArrayType)
+    ties = tuple(f.name for f in df.schema.fields if f.name != time and not isinstance(f.dataType, unordered))
+    return columns, ties
+
+
+def _row_project(
+    keys: list[str], time: str | None, *, timed_only: bool
+) -> Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]]:
+    def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
+        (stream,) = streams
+        if timed_only and time is not None:
+            stream = stream.where(F.col(quoted(time)).isNotNull())
+        hashed = [*key_hashes(stream, keys, nulls=True), _time_or_first(stream, time)]
+        return lay_out([(stream, hashed, [(c, c) for c in stream.columns if c != time])])
+
+    return project
+
+
+def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length) -> StagePlan:
+    keys = _keys(by, "by")
+    _check_names(df, "the input of distinct()")
+    for key in keys:
+        field(df, key, "key column")
+    if within is not None and time is None:
+        raise QueryError("within needs the event time: pass time='column'")
+    columns, ties = _whole_rows(df, time)
+    span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
+    described = {"by": _described(df, keys), "time": time, "within": None if within is None else span}
+    operator = Distinct(columns=columns, ties=ties, within=span, described=described)
+    late = (microseconds(lateness, "lateness"),)
+    return _plan(operator, late, [df], _row_project(keys, time, timed_only=True), df.schema.fields)
+
+
+def stateful_stage(df: DataFrame, by: Keys, time: str | None, operator: Any) -> StagePlan:
+    keys = _keys(by, "by")
+    _check_names(df, "the input of stateful()")
+    if not isinstance(operator, GroupOperator):
+        raise QueryError(
+            f"operator {type(operator).__name__} lacks one of schema, process, extract, install, info; "
+            "see fluxen.operators.stateful.GroupOperator"
+        )
+    columns, ties = _whole_rows(df, time)
+    schema = operator.schema
+    if isinstance(schema, str):
+        schema = st.StructType.fromDDL(schema) if hasattr(st.StructType, "fromDDL") else _parse_ddl(df, schema)
+    described = {"by": _described(df, keys), "time": time, "code": type(operator).__qualname__}
+    runner = Stateful(operator=operator, columns=columns, ties=ties, described=described)
+    return _plan(runner, (0,), [df], _row_project(keys, time, timed_only=False), schema.fields)
+
+
+def _parse_ddl(df: DataFrame, ddl: str) -> st.StructType:
+    return df.sparkSession.createDataFrame([], ddl).schema
+
+
+def run_static(inputs: Sequence[DataFrame], plan: StagePlan) -> DataFrame:
+    """The stage over all rows of static inputs at once, without a checkpoint."""
+    from fluxen.spark.static import run_static as run
+
+    return run(inputs, plan)

@@ -1,0 +1,102 @@
+"""`query.writeStream`: the words of PySpark's DataStreamWriter, ending in a `Run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from fluxen.errors import ConfigError
+from fluxen.spark.query import Query
+from fluxen.spark.run import Run
+from fluxen.spark.sinks import Sink, builtin_sink
+
+_TRIGGERS = {"processingTime", "once", "continuous", "availableNow"}
+
+
+class StreamWriter:
+    """Says where results go and starts the query."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._sink: Sink | None = None
+        self._format: str | None = None
+        self._options: dict[str, str] = {}
+        self._trigger: dict[str, Any] = {}
+        self._name: str | None = None
+        self._partition_by: list[str] = []
+
+    def foreachBatch(self, sink: Callable[[DataFrame, int], None]) -> StreamWriter:
+        """Call `sink(results, epoch)` once per epoch; the same number again means the same results again."""
+        if not callable(sink):
+            raise ConfigError(f"foreachBatch needs a function of (DataFrame, int), got {type(sink).__name__}")
+        self._sink = sink
+        return self
+
+    def format(self, source: str) -> StreamWriter:
+        """A sink by name: parquet, orc, json, csv, text, memory, console, noop, delta or any other Spark sink."""
+        self._format = source
+        return self
+
+    def option(self, key: str, value: Any) -> StreamWriter:
+        self._options[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return self
+
+    def options(self, **options: Any) -> StreamWriter:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def outputMode(self, mode: str) -> StreamWriter:
+        """Accepted for habit's sake: fluxen emits new results ("append") or changed ones ("update"), by operator."""
+        if mode not in ("append", "update"):
+            raise ConfigError(f"outputMode {mode!r} is not supported; results are appended as they come")
+        return self
+
+    def partitionBy(self, *columns: str) -> StreamWriter:
+        self._partition_by = list(columns)
+        return self
+
+    def queryName(self, name: str) -> StreamWriter:
+        self._name = name
+        return self
+
+    def trigger(self, **trigger: Any) -> StreamWriter:
+        """As in PySpark: processingTime="10 seconds", availableNow=True or once=True."""
+        unknown = set(trigger) - _TRIGGERS
+        if unknown or len(trigger) != 1:
+            raise ConfigError(f"trigger() takes one of processingTime, availableNow and once, got {trigger}")
+        if "continuous" in trigger:
+            raise ConfigError("continuous triggers have no micro-batches to adapt between; use processingTime")
+        self._trigger = trigger
+        return self
+
+    def start(self, path: str | None = None, **options: Any) -> Run:
+        """Start the query in the background."""
+        self.options(**options)
+        if path is not None:
+            self.option("path", path)
+        sink = self._sink or builtin_sink(
+            self._format or "parquet", self._options, self._partition_by, self._name, self._query.schema
+        )
+        return Run(
+            self._query,
+            sink,
+            checkpoint=self._checkpoint(),
+            trigger=self._trigger,
+            name=self._name,
+            options={key: value for key, value in self._options.items() if key.lower() != "checkpointlocation"},
+        ).start()
+
+    def _checkpoint(self) -> str:
+        for key, value in self._options.items():
+            if key.lower() == "checkpointlocation":
+                return value
+        base = self._query.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+        if base and self._name:
+            return f"{base}/{self._name}"
+        raise ConfigError(
+            "no checkpoint location; add .option('checkpointLocation', 'some/directory'), which must be a directory of "
+            "this query alone"
+        )

@@ -1,0 +1,222 @@
+"""Epochs: what is committed after a micro-batch, and the log that holds them.
+
+An epoch is one JSON file, `epochs/<number>.json`, created atomically and never changed. It names everything the next
+micro-batch starts from: routing, segments, watermarks, the state of the policies. Segments are deleted once no kept
+epoch refers to them. How one epoch leads to the next is decided in `fluxen.control.coordinator`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fluxen.errors import CheckpointError, DamagedError
+from fluxen.state.record import RECORDS, record_directory, seal, unseal
+from fluxen.state.routing import Routing
+from fluxen.state.segment import SegmentRef
+from fluxen.state.store import Store, missing
+from fluxen.typing import Json
+
+VERSION = 1
+EPOCHS, SEGMENTS, IDENTITY, EVENTS = "epochs", "segments", "fluxen.json", "events"
+KEEP = 3
+"""Epochs kept besides the newest, for inspection and for a task that still reads an older one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageState:
+    """One stateful stage of the query at the end of an epoch."""
+
+    routing: Routing
+    segments: tuple[SegmentRef, ...] = ()
+    watermarks: tuple[int, ...] = ()
+    """per input: rows of the next batch that are older are late"""
+    emitted: tuple[int, ...] = ()
+    """per input: the watermark the last batch worked under; what it closed has left the state"""
+
+    def to_json(self) -> Json:
+        return {
+            "routing": self.routing.to_json(),
+            "segments": [ref.to_json() for ref in self.segments],
+            "watermarks": self.watermarks,
+            "emitted": self.emitted,
+        }
+
+    @staticmethod
+    def from_json(data: Json) -> StageState:
+        return StageState(
+            routing=Routing.from_json(data["routing"]),
+            segments=tuple(SegmentRef.from_json(ref) for ref in data["segments"]),
+            watermarks=tuple(data["watermarks"]),
+            emitted=tuple(data["emitted"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    number: int
+    """-1 before anything was committed"""
+    batch: int
+    """the last Spark batch whose rows are in; -1 before the first"""
+    stages: tuple[StageState, ...]
+    control: Json = field(default_factory=dict)
+    """snapshot of policies and manager"""
+    stats: Json = field(default_factory=dict)
+    """what this epoch's sites reported, summed up: shown to people, not read by the engine"""
+
+    def to_json(self) -> Json:
+        return {
+            "version": VERSION,
+            "epoch": self.number,
+            "batch": self.batch,
+            "stages": [stage.to_json() for stage in self.stages],
+            "control": self.control,
+            "stats": self.stats,
+        }
+
+    @staticmethod
+    def from_json(data: Json) -> Epoch:
+        return Epoch(
+            number=data["epoch"],
+            batch=data["batch"],
+            stages=tuple(StageState.from_json(stage) for stage in data["stages"]),
+            control=data["control"],
+            stats=data["stats"],
+        )
+
+
+class EpochLog:
+    """The committed epochs of one checkpoint."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._referenced: dict[int, set[str]] = {}
+
+    def identify(self, identity: Json) -> None:
+        """Claim the checkpoint for a query, or refuse: a checkpoint of another query, naming what differs."""
+        claimed = {"version": VERSION, **identity}
+        if self.store.create(IDENTITY, seal(claimed)):
+            return
+        found = unseal(self.store.read(IDENTITY), self.store.path(IDENTITY))
+        if found.get("version") != VERSION:
+            raise CheckpointError(
+                f"checkpoint {self.store.root} has format version {found.get('version')}, this fluxen reads "
+                f"{VERSION}; use the fluxen that wrote it, or choose a new checkpoint location"
+            )
+        differences = [
+            f"{name} was {found.get(name)!r}, now {claimed.get(name)!r}"
+            for name in sorted({*found, *claimed})
+            if found.get(name) != claimed.get(name)
+        ]
+        if differences:
+            raise CheckpointError(
+                f"checkpoint {self.store.root} belongs to another query: {'; '.join(differences)}; "
+                "run the query that made it, or choose a new checkpoint location"
+            )
+
+    def numbers(self) -> list[int]:
+        names = self.store.list(EPOCHS)
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+    def load(self, number: int) -> Epoch:
+        name = _name(number)
+        try:
+            data = unseal(self.store.read(name), self.store.path(name))
+        except FileNotFoundError:
+            raise DamagedError(missing(self.store.path(name))) from None
+        except DamagedError as error:
+            raise DamagedError(
+                f"{error}; restore the file from a copy, or delete it to continue from the epoch before it"
+            ) from None
+        if data.get("version") != VERSION:
+            raise CheckpointError(
+                f"{self.store.path(name)} has epoch format version {data.get('version')}, this fluxen reads {VERSION}"
+            )
+        return Epoch.from_json(data)
+
+    def latest(self) -> Epoch | None:
+        numbers = self.numbers()
+        if not numbers:
+            return None
+        for number in numbers:
+            self._referenced.setdefault(number, _names(self.load(number)))
+        return self.load(numbers[-1])
+
+    def commit(self, epoch: Epoch) -> None:
+        """Make `epoch` the newest one: all or nothing, and only one can have this number."""
+        if not self.store.create(_name(epoch.number), seal(epoch.to_json())):
+            raise CheckpointError(
+                f"epoch {epoch.number} of {self.store.root} was committed by another process; "
+                "stop the other query that uses this checkpoint location"
+            )
+        self._referenced[epoch.number] = _names(epoch)
+        self.store.delete(_intent(epoch.number))
+
+    def intend(self, number: int, what: Json) -> None:
+        """Note that epoch `number` is no Spark batch, so that a restart finishes the same thing first."""
+        self.store.create(_intent(number), seal(what))
+
+    def intent(self, number: int) -> Json | None:
+        name = _intent(number)
+        try:
+            return unseal(self.store.read(name), self.store.path(name))
+        except FileNotFoundError:
+            return None
+
+    def collect(self, newest: int) -> None:
+        """Forget epochs older than the kept ones, and delete what only they referred to."""
+        expired = [number for number in self._referenced if number < newest - KEEP]
+        if not expired:
+            return
+        candidates = set().union(*(self._referenced.pop(number) for number in expired))
+        kept = set().union(*self._referenced.values())
+        # epochs first: an epoch file must never refer to a segment that is gone
+        for number in expired:
+            self.store.delete(_name(number))
+            self.store.delete_directory(record_directory(number))
+        for name in candidates - kept:
+            self.store.delete(name)
+
+    def sweep(self, newest: int) -> int:
+        """Delete segments and records that attempts left behind without ever being committed."""
+        kept = set().union(*self._referenced.values()) if self._referenced else set()
+        orphans = [
+            f"{SEGMENTS}/{name}"
+            for name in self.store.list(SEGMENTS)
+            if f"{SEGMENTS}/{name}" not in kept and segment_epoch(name) <= newest
+        ]
+        for name in orphans:
+            self.store.delete(name)
+        self.store.delete_directory(f"{RECORDS}/{newest + 1:010d}")
+        return len(orphans)
+
+    def note(self, number: int, events: list[Json]) -> None:
+        """Keep an epoch's adaptations beyond the life of its epoch file."""
+        if events:
+            self.store.write(f"{EVENTS}/{number:010d}.json", seal({"events": events}))
+
+    def events(self) -> list[Json]:
+        found: list[Json] = []
+        for name in self.store.list(EVENTS):
+            path = f"{EVENTS}/{name}"
+            found.extend(unseal(self.store.read(path), path)["events"])
+        return found
+
+
+def segment_name(*, epoch: int, stage: int, site: int, side: int, attempt: str) -> str:
+    return f"{SEGMENTS}/{epoch:010d}-{stage}-{site}-{side}-{attempt}.arrow"
+
+
+def segment_epoch(name: str) -> int:
+    return int(name.split("-", 1)[0])
+
+
+def _name(number: int) -> str:
+    return f"{EPOCHS}/{number:010d}.json"
+
+
+def _intent(number: int) -> str:
+    return f"{EPOCHS}/{number:010d}.intent"
+
+
+def _names(epoch: Epoch) -> set[str]:
+    return {ref.name for stage in epoch.stages for ref in stage.segments}

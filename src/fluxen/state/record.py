@@ -1,0 +1,130 @@
+"""Commit records: what one site says about one micro-batch, written last, so that its presence means "done".
+
+A site writes `records/<epoch>/<stage>-<site>-<attempt>.json`. Attempts of one site compute the same thing from the
+same epoch, so the coordinator may take any of them (`fluxen.control.coordinator`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fluxen.errors import DamagedError
+from fluxen.state.segment import SegmentRef
+from fluxen.state.store import Store, checksum
+from fluxen.typing import Json
+
+RECORDS = "records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideStats:
+    """One side of the operator at one site in one batch."""
+
+    rows_in: int = 0
+    late: int = 0
+    max_time: int | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStats:
+    """Columns over the partition groups a site touched or holds state of."""
+
+    group: list[int] = field(default_factory=list)
+    rows_in: list[int] = field(default_factory=list)
+    rows_out: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    epoch: int
+    stage: int
+    site: int
+    added: list[SegmentRef] = field(default_factory=list)
+    consumed: list[tuple[str, tuple[tuple[int, int], ...]]] = field(default_factory=list)
+    """segments whose rows of these groups now live in one of `added` (or in none, when nothing was left)"""
+    sides: list[SideStats] = field(default_factory=list)
+    groups: GroupStats = field(default_factory=GroupStats)
+    heavy: list[tuple[int, int]] = field(default_factory=list)
+    """key hashes seen most in this batch, with their row counts: input of the partitioning functions"""
+    rows_out: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """where the time went: wait (for input), operator, emit (waiting on the consumer), write, merge"""
+    host: str = ""
+    executor: str = ""
+
+    def to_json(self) -> Json:
+        return {
+            "epoch": self.epoch,
+            "stage": self.stage,
+            "site": self.site,
+            "added": [ref.to_json() for ref in self.added],
+            "consumed": self.consumed,
+            "sides": [{name: getattr(side, name) for name in SideStats.__slots__} for side in self.sides],
+            "groups": {name: getattr(self.groups, name) for name in GroupStats.__slots__},
+            "heavy": self.heavy,
+            "rows_out": self.rows_out,
+            "seconds": self.seconds,
+            "host": self.host,
+            "executor": self.executor,
+        }
+
+    @staticmethod
+    def from_json(data: Json) -> CommitRecord:
+        return CommitRecord(
+            **{
+                **data,
+                "added": [SegmentRef.from_json(ref) for ref in data["added"]],
+                "consumed": [(name, tuple((a, b) for a, b in live)) for name, live in data["consumed"]],
+                "sides": [SideStats(**side) for side in data["sides"]],
+                "groups": GroupStats(**data["groups"]),
+                "heavy": [(h, n) for h, n in data["heavy"]],
+            }
+        )
+
+
+def seal(data: Json) -> bytes:
+    """JSON followed by a line with its checksum."""
+    body = json.dumps(data, separators=(",", ":")).encode()
+    return body + b"\n%08x\n" % checksum(body)
+
+
+def unseal(raw: bytes, path: str) -> Json:
+    """The JSON of a sealed file, or a `DamagedError`."""
+    body, _, tail = raw.rstrip(b"\n").rpartition(b"\n")
+    if not body or tail != b"%08x" % checksum(body):
+        raise DamagedError(f"{path} is damaged (its checksum does not match)")
+    sealed: Json = json.loads(body)
+    return sealed
+
+
+def record_directory(epoch: int) -> str:
+    return f"{RECORDS}/{epoch:010d}"
+
+
+def write_record(store: Store, record: CommitRecord, attempt: str) -> None:
+    name = f"{record_directory(record.epoch)}/{record.stage}-{record.site}-{attempt}.json"
+    store.write(name, seal(record.to_json()))
+
+
+def read_records(store: Store, epoch: int) -> dict[tuple[int, int], CommitRecord]:
+    """One complete record per (stage, site); attempts that died while writing are passed over."""
+    found: dict[tuple[int, int], CommitRecord] = {}
+    for name in store.list(record_directory(epoch)):
+        path = f"{record_directory(epoch)}/{name}"
+        try:
+            record = CommitRecord.from_json(unseal(store.read(path), path))
+        except DamagedError:
+            continue
+        found.setdefault((record.stage, record.site), record)
+    return found
+
+
+def missing_sites(
+    records: dict[tuple[int, int], CommitRecord], expected: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    return [key for key in expected if key not in records]

@@ -1,0 +1,157 @@
+"""Which partition group a key hash belongs to and which site owns it.
+
+Spark evaluates the same two functions as SQL expressions in `fluxen.spark.split`; a test holds the two together.
+
+A partition group is a contiguous interval of key hashes: group = floor((h + 2^63) / 2^64 * P), computed on the upper
+32 bits. So rows sorted by hash are sorted by group as well, a group is one slice of a segment, and neither an index
+nor a second sort key is needed. Heavy keys can have explicit groups of their own, numbered from P upwards.
+
+>>> r = Routing.even(partitions=4, sites=2)
+>>> r.groups(np.array([-(2**63), -1, 0, 2**63 - 1])).tolist()
+[0, 1, 2, 3]
+>>> r.sites_of(np.array([0, 1, 2, 3])).tolist()
+[0, 0, 1, 1]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fluxen.errors import ConfigError
+from fluxen.typing import Groups, Ints, Json, Mask
+
+MAX_PARTITIONS = 4096
+MAX_SITES = 4096
+
+
+def base_group(h: Ints, partitions: int) -> Groups:
+    """The ordinary partition group of each key hash; monotone in the (signed) hash."""
+    upper = (h >> np.int64(32)) + np.int64(2**31)
+    return ((upper * np.int64(partitions)) >> np.int64(32)).astype(np.int32)
+
+
+def ranges(mask: Mask) -> tuple[tuple[int, int], ...]:
+    """The set bits of `mask` as half-open ranges.
+
+    >>> ranges(np.array([True, True, False, True]))
+    ((0, 2), (3, 4))
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
+    return tuple((int(a), int(b)) for a, b in zip(edges[::2], edges[1::2]))
+
+
+def mask_of(spans: tuple[tuple[int, int], ...], size: int) -> Mask:
+    """The inverse of `ranges`."""
+    mask = np.zeros(size, dtype=np.bool_)
+    for low, high in spans:
+        mask[low:high] = True
+    return mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """One epoch's routing table: data, never code, so that a new table costs no compilation."""
+
+    partitions: int
+    sites: int
+    table: Groups
+    """site of each group, ordinary ones first, then the explicit ones"""
+    explicit: Ints
+    """sorted key hashes that have a group of their own; the i-th has group `explicit_groups[i]`"""
+    explicit_groups: Groups
+
+    @staticmethod
+    def even(*, partitions: int, sites: int) -> Routing:
+        """Neighbouring groups on one site: a site's state is then one slice of every shared segment."""
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise ConfigError(
+                f"partitions must be between 1 and {MAX_PARTITIONS}, got {partitions}; 256 suits most queries"
+            )
+        if not 1 <= sites <= min(MAX_SITES, partitions):
+            raise ConfigError(
+                f"sites must be between 1 and the number of partitions ({partitions}), got {sites}; "
+                "use about one site per core"
+            )
+        table = (np.arange(partitions, dtype=np.int64) * sites // partitions).astype(np.int32)
+        empty = np.zeros(0, dtype=np.int64)
+        return Routing(
+            partitions=partitions, sites=sites, table=table, explicit=empty, explicit_groups=empty.astype(np.int32)
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of group ids in use, explicit ones included."""
+        return len(self.table)
+
+    def groups(self, h: Ints) -> Groups:
+        """The partition group of each key hash."""
+        group = base_group(h, self.partitions)
+        if len(self.explicit):
+            at = np.minimum(np.searchsorted(self.explicit, h), len(self.explicit) - 1)
+            group = np.where(self.explicit[at] == h, self.explicit_groups[at], group)
+        return group
+
+    def sites_of(self, groups: Groups) -> Groups:
+        return self.table[groups]
+
+    def owned(self, site: int) -> Mask:
+        """Which groups `site` owns."""
+        mine: Mask = self.table == site
+        return mine
+
+    def moved(self, groups: Groups, receiver: int) -> Routing:
+        """The same table with `groups` at `receiver`."""
+        table = self.table.copy()
+        table[groups] = receiver
+        return replace(self, table=table)
+
+    def rescaled(self, sites: int) -> Routing:
+        """The same groups over another number of sites, moving as few of them as balance allows."""
+        even = Routing.even(partitions=self.partitions, sites=sites)
+        room = np.bincount(even.table, minlength=sites)
+        table = np.full(self.size, -1, dtype=np.int32)
+        for group in range(self.partitions):
+            site = int(self.table[group])
+            if site < sites and room[site] > 0:
+                table[group] = site
+                room[site] -= 1
+        for group in np.flatnonzero(table[: self.partitions] < 0).tolist():
+            site = int(np.argmax(room))
+            table[group] = site
+            room[site] -= 1
+        table[self.partitions :] = self.table[self.partitions :] % sites
+        return replace(self, sites=sites, table=table)
+
+    def isolated(self, h: int, site: int) -> Routing:
+        """The same table with key hash `h` in an explicit group of its own at `site`."""
+        at = int(np.searchsorted(self.explicit, h))
+        if at < len(self.explicit) and self.explicit[at] == h:
+            return self.moved(self.explicit_groups[at : at + 1], site)
+        group = np.int32(self.size)
+        return replace(
+            self,
+            table=np.append(self.table, np.int32(site)),
+            explicit=np.insert(self.explicit, at, h),
+            explicit_groups=np.insert(self.explicit_groups, at, group),
+        )
+
+    def to_json(self) -> Json:
+        return {
+            "partitions": self.partitions,
+            "sites": self.sites,
+            "table": self.table.tolist(),
+            "explicit": self.explicit.tolist(),
+            "explicit_groups": self.explicit_groups.tolist(),
+        }
+
+    @staticmethod
+    def from_json(data: Json) -> Routing:
+        return Routing(
+            partitions=data["partitions"],
+            sites=data["sites"],
+            table=np.array(data["table"], dtype=np.int32),
+            explicit=np.array(data["explicit"], dtype=np.int64),
+            explicit_groups=np.array(data["explicit_groups"], dtype=np.int32),
+        )

@@ -1,0 +1,112 @@
+"""A site's view of its state: the runs it may read, the rows of them that are its own, and when to merge them.
+
+Sites never own files, only partition groups: a segment written by one site is read by whichever site the routing
+gives its groups to. A move of a group is therefore a change of routing and copies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.state.routing import Routing, base_group, mask_of
+from fluxen.state.segment import Segment, SegmentRef, open_segment
+from fluxen.state.store import Store
+from fluxen.typing import Groups, Ints, Mask
+
+FAN_IN = 4
+"""Runs of about one size that are merged into one of the next size."""
+TIER_ROWS = 4096
+"""Runs up to this many rows count as one size."""
+MAX_MERGED_BYTES = 256 << 20
+"""Runs are not merged beyond this: Arrow's strings have 32-bit offsets and one batch should not pay for a whole site."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One segment as one site sees it."""
+
+    ref: SegmentRef
+    segment: Segment
+    mine: Mask
+    """per group: owned by this site and live in this segment"""
+    whole: bool
+    """every group this site owns is live here, so a probe needs no check"""
+
+    def lookup(self, keys: Ints, groups: Groups) -> tuple[Ints, Ints]:
+        """Row range of each of the sorted key hashes `keys` (whose groups are `groups`)."""
+        low = np.searchsorted(self.segment.h, keys, side="left")
+        high = np.searchsorted(self.segment.h, keys, side="right")
+        if not self.whole:
+            high = np.where(self.mine[groups], high, low)
+        return low, high
+
+    def rows(self, routing: Routing) -> pa.Table:
+        """The rows that are this site's own."""
+        mask = self.mine[routing.groups(self.segment.h)]
+        return self.segment.table if mask.all() else self.segment.table.filter(pa.array(mask))
+
+    def rows_per_group(self, routing: Routing) -> Ints:
+        counts = np.zeros(routing.size, dtype=np.int64)
+        counts[: routing.partitions] = np.diff(self.segment.offsets)
+        if len(routing.explicit):
+            low = np.searchsorted(self.segment.h, routing.explicit, side="left")
+            found = np.searchsorted(self.segment.h, routing.explicit, side="right") - low
+            np.subtract.at(counts, base_group(routing.explicit, routing.partitions), found)
+            counts[routing.explicit_groups] = found
+        counts[~self.mine] = 0
+        return counts
+
+
+def visible(refs: Sequence[SegmentRef], routing: Routing, site: int, generation: int = 0) -> list[SegmentRef]:
+    """The segments a site must open, oldest rows first."""
+    owned = routing.owned(site)
+    mine = [
+        ref for ref in refs if ref.generation == generation and any(owned[low:high].any() for low, high in ref.live)
+    ]
+    return sorted(mine, key=lambda ref: (ref.last_epoch, ref.first_epoch, ref.name))
+
+
+def open_runs(store: Store, refs: Sequence[SegmentRef], routing: Routing, site: int) -> list[Run]:
+    owned = routing.owned(site)
+    runs = []
+    for ref in refs:
+        mine = owned & mask_of(ref.live, routing.size)
+        runs.append(Run(ref, open_segment(store, ref), mine, bool((mine == owned).all())))
+    return runs
+
+
+def due(sizes: Sequence[tuple[int, int]]) -> int:
+    """How many of the newest runs to merge now, given (rows, bytes) of each, oldest first; 0 for none.
+
+    Size-tiered with fan-in `FAN_IN`, in age order, so each row is rewritten a logarithmic number of times and a
+    probe meets a logarithmic number of runs.
+
+    >>> due([(100_000, 1), (5_000, 1), (5_000, 1), (5_000, 1)])
+    0
+    >>> due([(100_000, 1), (5_000, 1), (5_000, 1), (5_000, 1), (6_000, 1)])
+    4
+    """
+    best = 0
+    rows = total = 0
+    count = 0
+    for row_count, byte_count in reversed(sizes):
+        rows += row_count
+        total += byte_count
+        count += 1
+        if total > MAX_MERGED_BYTES:
+            break
+        # the next older run is bigger than everything newer: merging up to here rewrites nothing big
+        if count >= FAN_IN and _tier(row_count) <= _tier(max(rows // FAN_IN, 1)):
+            best = count
+    return best
+
+
+def _tier(rows: int) -> int:
+    tier, limit = 0, TIER_ROWS
+    while rows > limit:
+        tier, limit = tier + 1, limit * FAN_IN
+    return tier

@@ -1,0 +1,184 @@
+"""Segments: immutable columnar runs of operator state, sorted by key hash, one Arrow IPC file each.
+
+A segment holds rows of one side of an operator (one input of a join, say). Its first columns are the key hash `_h`,
+for keys that a 64-bit hash does not determine a second hash `_h2`, and the time `_t` in microseconds; then come the
+operator's own columns. The file carries its format version, the row offsets of every partition group and its time
+range; its checksum stands in the epoch that refers to it (`fluxen.state.epoch`).
+
+Files are memory-mapped, so all Python workers of a host share one copy and a probe touches only the pages it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fluxen.errors import CheckpointError, DamagedError
+from fluxen.state.routing import base_group
+from fluxen.state.store import Store, checksum, damaged, missing
+from fluxen.typing import MAX_TIME, MIN_TIME, Ints, Json
+
+VERSION = 1
+H, H2, T = "_h", "_h2", "_t"
+_METADATA = b"fluxen"
+_OFFSETS = b"fluxen.offsets"
+
+Compression = Literal["none", "zstd"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRef:
+    """What an epoch says about one segment."""
+
+    name: str
+    side: int
+    rows: int
+    bytes: int
+    crc: int
+    t_min: int
+    t_max: int
+    first_epoch: int
+    last_epoch: int
+    """the epochs whose rows it holds: later runs shadow or follow earlier ones"""
+    live: tuple[tuple[int, int], ...]
+    """ranges of partition groups whose rows still count here; the others were merged into another segment"""
+    generation: int = 0
+    """0 is active state; higher numbers are generations pushed to disk and out of the operator's sight"""
+
+    def to_json(self) -> Json:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @staticmethod
+    def from_json(data: Json) -> SegmentRef:
+        return SegmentRef(**{**data, "live": tuple((low, high) for low, high in data["live"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """An open segment: memory-mapped columns."""
+
+    table: pa.Table
+    h: Ints
+    t: Ints
+    offsets: NDArray[np.int64]
+    """row at which each ordinary partition group starts; one entry more than there are groups"""
+
+
+def time_range(t: Ints) -> tuple[int, int]:
+    return (int(t.min()), int(t.max())) if len(t) else (MAX_TIME, MIN_TIME)
+
+
+def write_segment(
+    store: Store,
+    name: str,
+    table: pa.Table,
+    *,
+    side: int,
+    partitions: int,
+    epochs: tuple[int, int],
+    live: tuple[tuple[int, int], ...],
+    generation: int = 0,
+    compression: Compression = "none",
+) -> SegmentRef:
+    """Write rows that are already sorted by `_h` as a new segment."""
+    h = column(table, H)
+    t_min, t_max = time_range(column(table, T))
+    bounds = np.arange(partitions + 1)
+    offsets = np.searchsorted(base_group(h, partitions), bounds).astype(np.int64)
+    described = {"version": VERSION, "side": side, "rows": table.num_rows, "t_min": t_min, "t_max": t_max}
+    data = _encode(table, described, offsets, compression)
+    store.write(name, data)
+    store.keep(name, data)
+    _verified.add((store.path(name), len(data)))
+    return SegmentRef(
+        name=name,
+        side=side,
+        rows=table.num_rows,
+        bytes=len(data),
+        crc=checksum(memoryview(data)),
+        t_min=t_min,
+        t_max=t_max,
+        first_epoch=epochs[0],
+        last_epoch=epochs[1],
+        live=live,
+        generation=generation,
+    )
+
+
+def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compression) -> pa.Buffer:
+    metadata = {_METADATA: json.dumps(described).encode(), _OFFSETS: offsets.tobytes()}
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    with pa.ipc.new_file(sink, table.schema.with_metadata(metadata), options=options) as writer:
+        writer.write_table(table.combine_chunks(), max_chunksize=max(table.num_rows, 1))
+    return sink.getvalue()
+
+
+_verified: set[tuple[str, int]] = set()
+"""Files whose checksum this process has computed; a worker pays for each segment once."""
+
+
+def open_segment(store: Store, ref: SegmentRef) -> Segment:
+    """Map a segment, checking its checksum the first time this process sees it."""
+    path = store.mappable(ref.name, ref.bytes)
+    try:
+        source = pa.memory_map(path, "r")
+    except FileNotFoundError:
+        raise DamagedError(missing(path)) from None
+    except OSError as error:  # pyarrow refuses to map an empty file
+        raise DamagedError(damaged(path, str(error))) from None
+    size = source.size()
+    if size != ref.bytes:
+        raise DamagedError(damaged(path, f"expected {ref.bytes} bytes, found {size}"))
+    key = (store.path(ref.name), ref.bytes)
+    if key not in _verified:
+        if checksum(memoryview(source.read_buffer(size))) != ref.crc:
+            raise DamagedError(damaged(path, "its checksum does not match"))
+        source.seek(0)
+        _verified.add(key)
+    return _decode(source, path)
+
+
+def _decode(source: pa.NativeFile, path: str) -> Segment:
+    try:
+        table = pa.ipc.open_file(source).read_all()
+    except pa.ArrowInvalid as error:
+        raise DamagedError(damaged(path, str(error))) from None
+    metadata = table.schema.metadata or {}
+    version = json.loads(metadata.get(_METADATA, b"{}")).get("version")
+    if version != VERSION:
+        raise CheckpointError(
+            f"{os.path.basename(path)} has state format version {version}, this fluxen reads version {VERSION}; "
+            "use the fluxen that wrote it, or start with a new checkpoint location"
+        )
+    offsets = np.frombuffer(metadata[_OFFSETS], dtype=np.int64)
+    return Segment(table=table, h=column(table, H), t=column(table, T), offsets=offsets)
+
+
+def verify_segment(store: Store, ref: SegmentRef) -> None:
+    """Read the durable copy of a segment in full and check it, whatever was checked before."""
+    path = store.path(ref.name)
+    try:
+        data = store.read(ref.name)
+    except FileNotFoundError:
+        raise DamagedError(missing(path)) from None
+    if len(data) != ref.bytes:
+        raise DamagedError(damaged(path, f"expected {ref.bytes} bytes, found {len(data)}"))
+    if checksum(data) != ref.crc:
+        raise DamagedError(damaged(path, "its checksum does not match"))
+
+
+def column(table: pa.Table, name: str) -> Ints:
+    """An int64 column as numpy, without a copy when it is in one piece."""
+    chunked = table.column(name)
+    if chunked.num_chunks == 1:
+        view: Ints = chunked.chunk(0).to_numpy(zero_copy_only=True)
+        return view
+    values: Ints = chunked.to_numpy()
+    return values.astype(np.int64, copy=False)

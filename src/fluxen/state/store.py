@@ -1,0 +1,195 @@
+"""Files of a checkpoint: any filesystem pyarrow knows, with a local cache when it is not this machine's disk.
+
+Every file is written once under a name nobody else uses, so nothing here needs a lock. What refers to what is the
+business of `fluxen.state.epoch`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyarrow import fs
+
+from fluxen.errors import ConfigError, DamagedError, StorageError
+
+
+@contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Turn what the filesystem says into an error that tells what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC or "No space left" in str(error):
+            hint = "the disk is full: free some space and start the query again"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            hint = "make the directory writable for this user, or choose another checkpoint location"
+        else:
+            hint = "see the cause above; the query can be started again once it is gone"
+        raise StorageError(f"{what}: {error}; the last committed epoch is intact; {hint}") from error
+
+
+def checksum(data: bytes | memoryview) -> int:
+    return zlib.crc32(data)
+
+
+@dataclass(slots=True)
+class Store:
+    """The checkpoint's files below one root, addressed by relative path.
+
+    `root` is a path or a URI. `cache` is where files of a non-local root are kept for memory mapping.
+    """
+
+    root: str
+    cache: str = field(default_factory=lambda: str(Path(tempfile.gettempdir()) / "fluxen-cache"))
+    _fs: fs.FileSystem | None = field(default=None, init=False, repr=False, compare=False)
+    _base: str = field(default="", init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if "://" in self.root or self.root.startswith("file:"):
+            try:
+                self._fs, self._base = fs.FileSystem.from_uri(self.root)
+            except (ValueError, OSError) as error:
+                raise ConfigError(
+                    f"checkpoint location {self.root!r} is not a path or URI that pyarrow can open: {error}"
+                ) from error
+        else:
+            self._fs, self._base = fs.LocalFileSystem(), os.path.abspath(self.root)
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str, str]]:
+        return Store, (self.root, self.cache)
+
+    @property
+    def local(self) -> bool:
+        return isinstance(self._fs, fs.LocalFileSystem)
+
+    def path(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a whole file; visible only when complete on filesystems that can do it."""
+        with storage_errors(f"cannot write {name} under {self.root}"):
+            self._write(name, data)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self.path(name)
+        if self.local:
+            try:
+                file = open(path, "wb", buffering=0)  # noqa: SIM115
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                file = open(path, "wb", buffering=0)  # noqa: SIM115
+            with file:
+                view = memoryview(data)
+                while len(view):
+                    view = view[file.write(view) :]
+            return
+        assert self._fs is not None
+        self._fs.create_dir(os.path.dirname(path), recursive=True)
+        with self._fs.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file atomically unless it exists; whether this call made it."""
+        temporary = f"{name}.{os.getpid()}.tmp"
+        self.write(temporary, data)
+        with storage_errors(f"cannot commit {name} under {self.root}"):
+            if self.local:
+                try:
+                    os.link(self.path(temporary), self.path(name))
+                    return True
+                except FileExistsError:
+                    return False
+                finally:
+                    os.unlink(self.path(temporary))
+            if self.exists(name):
+                self.delete(temporary)
+                return False
+            assert self._fs is not None
+            self._fs.move(self.path(temporary), self.path(name))
+            return True
+
+    def read(self, name: str) -> bytes:
+        if self.local:
+            with open(self.path(name), "rb") as file:
+                return file.read()
+        assert self._fs is not None
+        with self._fs.open_input_file(self.path(name)) as file:
+            data: bytes = file.read()
+            return data
+
+    def exists(self, name: str) -> bool:
+        assert self._fs is not None
+        found: bool = self._fs.get_file_info(self.path(name)).type != fs.FileType.NotFound
+        return found
+
+    def list(self, directory: str) -> list[str]:
+        """Names of the files directly in `directory`, sorted; empty if there is none."""
+        if self.local:
+            try:
+                return sorted(entry.name for entry in os.scandir(self.path(directory)) if entry.is_file())
+            except FileNotFoundError:
+                return []
+        assert self._fs is not None
+        selector = fs.FileSelector(self.path(directory), allow_not_found=True)
+        return sorted(info.base_name for info in self._fs.get_file_info(selector) if info.is_file)
+
+    def delete(self, name: str) -> None:
+        """Remove a file; a file already gone is fine."""
+        with suppress(FileNotFoundError):
+            if self.local:
+                os.unlink(self.path(name))
+            else:
+                assert self._fs is not None
+                self._fs.delete_file(self.path(name))
+
+    def delete_directory(self, name: str) -> None:
+        assert self._fs is not None
+        with suppress(OSError):
+            self._fs.delete_dir(self.path(name))
+
+    def mappable(self, name: str, size: int) -> str:
+        """A local path of the file's bytes, fetched into the cache first if the root is elsewhere."""
+        if self.local:
+            return self.path(name)
+        cached = Path(self.cache) / f"{checksum(self.root.encode()):08x}" / name
+        if not (cached.exists() and cached.stat().st_size == size):
+            try:
+                data = self.read(name)
+            except FileNotFoundError:
+                raise DamagedError(missing(self.path(name))) from None
+            self.keep(name, data)
+        return str(cached)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Put a copy of a file into the cache of a non-local root."""
+        if self.local:
+            return
+        cached = Path(self.cache) / f"{checksum(self.root.encode()):08x}" / name
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        temporary = cached.with_suffix(f".{os.getpid()}.tmp")
+        with storage_errors(f"cannot cache {name} under {self.cache}"):
+            temporary.write_bytes(data)
+            os.replace(temporary, cached)
+
+
+def missing(path: str) -> str:
+    return (
+        f"{path} is missing although a committed epoch refers to it; restore the file from a copy of the checkpoint, "
+        "or start with a new checkpoint location"
+    )
+
+
+def damaged(path: str, what: str) -> str:
+    return (
+        f"{path} is damaged ({what}); restore the file from a copy of the checkpoint, "
+        "or start with a new checkpoint location"
+    )
