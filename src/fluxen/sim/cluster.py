@@ -23,6 +23,7 @@ MEGABIT = 1e6 / 8
 class Cluster:
     """Sizes in bytes, times in seconds, bandwidths in bytes per second.
 
+    packet_tuples      tuples in a full packet; a producer sends a packet when it is full, or when a group is paused
     connection_tuples  room in the connection between one producer and one consumer (two 1 KB packets of 80-byte tuples)
     buffer_tuples      room in the transient skew buffer of one producer; 0 is the conventional Exchange
     state_tuple_time   processor time to take one tuple of state out of, or into, an operator
@@ -37,6 +38,7 @@ class Cluster:
     service_time: float = 45e-6
     service_sd: float = 3e-6
     producer_time: float = 0.5e-6
+    packet_tuples: int = 12
     connection_tuples: float = 24.0
     buffer_tuples: float = 2048.0
     memory: float = 1e9
@@ -49,12 +51,17 @@ class Cluster:
     rotation_share: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("sites", "groups_per_site", "service_time", "tuple_bytes", "connection_tuples", "memory"):
+        for name in ("sites", "groups_per_site", "service_time", "tuple_bytes", "packet_tuples", "memory"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"cluster: {name} must be positive, got {getattr(self, name)}")
         for name in ("pair_bandwidth", "total_bandwidth", "disk_bandwidth", "group_bytes", "producer_time"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"cluster: {name} must be positive, got {getattr(self, name)}")
+        if self.connection_tuples < 2 * self.packet_tuples:
+            raise ConfigError(
+                f"cluster: a connection must hold two packets of {self.packet_tuples} tuples, got room for "
+                f"{self.connection_tuples}"
+            )
         if self.buffer_tuples < 0 or not 0 < self.rotation_share < 1:
             raise ConfigError(
                 "cluster: buffer_tuples must be at least 0 and rotation_share between 0 and 1, got "

@@ -55,13 +55,16 @@ class Flow:
         self.cluster, self.rng = cluster, rng
         self.site: Ints = placement.copy()
         self.buffered: Floats = np.zeros(groups)
-        self.queued: Floats = np.zeros(groups)
+        self.open: Floats = np.zeros(groups)  # in packets that are not full yet
+        self.queued: Floats = np.zeros(groups)  # in packets that are
         self.stalled: Bools = np.zeros(groups, dtype=np.bool_)
         self.on_disk: Bools = np.zeros(groups, dtype=np.bool_)
         self.spool: Floats = np.zeros(groups)  # tuples that arrived for a group on disk and wait for its return
         self.spool_since: Floats = np.zeros(groups)  # sum of their arrival times
         self.debt: Floats = np.zeros(sites)  # seconds of other work a site has to do first
         self.in_queue: Floats = np.zeros(sites)
+        self._in_open: Floats = np.zeros(sites)
+        self._fill: Floats = np.zeros((sites, sites)) if cluster.packet_tuples > 1 else np.zeros((0, sites))
         self._held: Floats = np.zeros(sites)
         # accumulated until the coordinator asks
         self.rows: Floats = np.zeros(groups)
@@ -73,6 +76,7 @@ class Flow:
         self._drawn: Floats = np.zeros(groups)  # tuples decided on and not produced yet
         self.set_mixture(shares)
         self._last_amount = cluster.peak * 1e-3
+        self._level: Floats = np.ones(sites)  # of the last round robin
         self._warm_up()
 
     def set_mixture(self, shares: Floats) -> None:
@@ -97,6 +101,7 @@ class Flow:
         """Recompute the per-site sums; needed after the routing table or the set of stalled groups changed."""
         sites = self.cluster.sites
         self.in_queue = np.bincount(self.site, weights=self.queued, minlength=sites).astype(np.float64)
+        self._in_open = np.bincount(self.site, weights=self.open, minlength=sites).astype(np.float64)
         waiting = np.where(self.stalled, 0.0, self.buffered) if self.stalled.any() else self.buffered
         self._held = np.bincount(self.site, weights=waiting, minlength=sites).astype(np.float64)
 
@@ -171,7 +176,7 @@ class Flow:
             routed = routed.copy()
             routed[stalled] = 0.0
         mixture: Floats = np.bincount(self.site, weights=routed, minlength=self.cluster.sites).astype(np.float64)
-        free = np.maximum(self.cluster.site_queue - self.in_queue, 0.0)
+        free = np.maximum(self.cluster.site_queue - self.in_queue - self._in_open, 0.0)
         pending = float(self._drawn.sum())
         part = largest_amount(
             held=self._held,
@@ -185,15 +190,75 @@ class Flow:
         self._last_amount = part * pending
         total = self._held + part * mixture
         sent = np.minimum(total, free)
-        leave = np.divide(sent, total, out=np.zeros(len(total)), where=total > 0)[self.site]
-        leave[stalled] = 0.0
         self.buffered += part * self._drawn
         self._drawn *= 1 - part
-        leaving = self.buffered * leave
+        waiting = self.buffered
+        if len(stalled):
+            waiting = waiting.copy()
+            waiting[stalled] = 0.0
+        leaving = self._round_robin(waiting, total, sent)
         self.buffered -= leaving
-        self.queued += leaving
-        self.in_queue += sent
         self._held = total - sent
+        self._pack(leaving, sent)
+
+    def _pack(self, leaving: Floats, sent: Floats) -> None:
+        """Fill packets; full ones reach their site. Each connection has an open packet of its own, so a site with
+        little input gets it in bursts."""
+        size = self.cluster.packet_tuples
+        if size <= 1:
+            self.queued += leaving
+            self.in_queue += sent
+            return
+        self.open += leaving
+        self._in_open += sent
+        sites = self.cluster.sites
+        whole = np.floor(sent + self.rng.random(sites)).astype(np.int64)  # tuples, rounded at random
+        to = np.repeat(np.arange(sites), whole)
+        pairs = self.rng.integers(0, sites, size=len(to)) * sites + to
+        self._fill += np.bincount(pairs, minlength=sites * sites).reshape(sites, sites)
+        full = np.floor_divide(self._fill, size)
+        self._fill -= full * size
+        flushed = np.minimum(full.sum(axis=0) * size, self._in_open)
+        part = np.divide(flushed, self._in_open, out=np.zeros(sites), where=self._in_open > 0)
+        packed = self.open * part[self.site]
+        self.open -= packed
+        self.queued += packed
+        self._in_open -= flushed
+        self.in_queue += flushed
+
+    def flush(self, site: int) -> None:
+        """Send the open packets towards a site: a pause is acknowledged on the same ordered connections."""
+        here = self.site == site
+        self.queued[here] += self.open[here]
+        self.open[here] = 0.0
+        if len(self._fill):
+            self._fill[:, site] = 0.0
+
+    def _round_robin(self, waiting: Floats, total: Floats, sent: Floats) -> Floats:
+        """What leaves the buffer: a site's groups take turns, so a small one is not stuck behind a popular one.
+
+        Per site that is a level `l` with sum of min(waiting, l) = sent; two Newton steps from the last step's level.
+        """
+        site, sites = self.site, self.cluster.sites
+        short = total > sent
+        if not short.any():
+            return waiting
+        level = self._level
+        for _ in range(2):
+            at = level[site]
+            below = np.bincount(site, weights=np.minimum(waiting, at), minlength=sites)
+            above = np.bincount(site, weights=waiting > at, minlength=sites)
+            level = np.maximum(np.where(above > 0, level + (sent - below) / np.maximum(above, 1.0), level), 0.0)
+            level = np.where((above == 0) & (below > sent), level / 2, level)
+        self._level = np.where(short, np.maximum(level, 1e-6), 1.0)
+        capped = np.minimum(waiting, self._level[site])
+        below = np.bincount(site, weights=capped, minlength=sites)
+        # the level is approximate: correct to what really leaves, between nothing and all that waits
+        down = np.minimum(1.0, np.divide(sent, below, out=np.ones(sites), where=below > 0))
+        more = np.divide(sent - below, total - below, out=np.zeros(sites), where=total - below > 1e-9)
+        up = np.clip(more, 0.0, 1.0)
+        leaving: Floats = capped * down[site] + (waiting - capped) * up[site]
+        return leaving
 
     def _draw_more(self) -> None:
         """Keep about two steps' worth of tuples drawn. What a step does not get off stays first in line: dropping it

@@ -57,7 +57,8 @@ class Moves:
             if transfer.stage == "ask":
                 self._pause(transfer, running)
             elif transfer.stage == "quiesce":
-                transfer.ahead -= taken[transfer.donor]
+                # what arrived before the pause is gone, or everything is (a full buffer may have stopped all input)
+                transfer.ahead = min(transfer.ahead - taken[transfer.donor], self.flow.in_queue[transfer.donor])
                 self._extract(transfer, now, running)
             elif transfer.stage == "send" and now >= transfer.ready:
                 transfer.left -= rate * dt
@@ -77,6 +78,7 @@ class Moves:
         for group in transfer.groups:
             if self.flow.on_disk[group]:
                 self.disk.fetch(group)
+        self.flow.flush(transfer.donor)
         self.flow.regroup()
         self.disk.recount()
         transfer.ahead = float(self.flow.in_queue[transfer.donor])
@@ -85,7 +87,7 @@ class Moves:
     def _extract(self, transfer: _Transfer, now: float, running: Bools) -> None:
         groups = transfer.groups
         spooled = self.flow.on_disk[groups].any() or self.flow.spool[groups].sum() >= 1
-        if transfer.ahead > 0 or spooled or not running[transfer.donor]:
+        if transfer.ahead >= 0.5 or spooled or not running[transfer.donor]:
             return
         for group in groups:
             self.flow.settle(group)

@@ -45,7 +45,7 @@ class Scenario:
     skew: float | None = None
     loads: tuple[CpuLoad | MemoryLoad, ...] = ()
     seconds: float = 60.0
-    step: float = 1e-3
+    step: float = 2e-3
     report: float = 0.01
     seed: int = 0
 
