@@ -67,7 +67,7 @@ def _measure(context: Context, part: _Part, prepared: Prepared) -> dict[str, Any
     job = replace(context.job(prepared, part.query), rehearsal=rehearsal)
     ours = context.measure(prepared, job)
     context.oracle("expected", part.sql(prepared.data))
-    compared = context.verify(ours, prepared, "expected", oracle.COLUMNS[part.columns], exact=part.name == "join")
+    compared = context.verify(ours, prepared, "expected", oracle.our_columns(part.columns), exact=part.name == "join")
     context.connection.execute("DROP TABLE expected")
     found = report.part(part.name, prepared.workload.rows, ours, compared, [])
     return found | _growth(ours, prepared.workload.batches)

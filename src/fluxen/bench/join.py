@@ -51,7 +51,7 @@ def _part(context: Context, workload: Workload) -> tuple[dict[str, Any], list[Tr
     native = context.measure(prepared, job)
     ours = context.measure(prepared, context.job(prepared, "fluxen-join"))
     seconds = context.oracle(workload.name, oracle.join_sql(prepared.data, prepared.workload.bound_us))
-    compared = context.verify(ours, prepared, workload.name, columns, exact=True)
+    compared = context.verify(ours, prepared, workload.name, oracle.our_columns("join"), exact=True)
     native_compared = context.verify(native, prepared, workload.name, columns, exact=True)
     context.connection.execute(f"DROP TABLE {workload.name}")
     found = report.part(workload.name, prepared.workload.rows, ours, compared, [(native, native_compared)])

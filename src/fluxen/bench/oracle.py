@@ -6,12 +6,22 @@ The streaming forms of the same queries are in spark/native.py and spark/ours.py
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fluxen.bench.compare import Column, Kind
 
-__all__ = ["COLUMNS", "WINDOW_US", "join_sql", "last10_sql", "materialize", "running_sql", "tumbling_sql"]
+__all__ = [
+    "COLUMNS",
+    "WINDOW_US",
+    "join_sql",
+    "last10_sql",
+    "materialize",
+    "our_columns",
+    "running_sql",
+    "tumbling_sql",
+]
 
 WINDOW_US = 10_000_000
 
@@ -38,6 +48,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column(name="mean", kind="float"),
     ),
 }
+# where fluxen's results name a column differently
+_OURS: dict[str, dict[str, str]] = {"tumbling": {"start": '"window".start'}}
+
+
+def our_columns(query: str) -> tuple[Column, ...]:
+    """The canonical columns of a query, read from the results as fluxen writes them."""
+    sources = _OURS.get(query, {})
+    return tuple(replace(column, source=sources.get(column.name, "")) for column in COLUMNS[query])
 
 
 def _files(data: Path, stream: str) -> str:
@@ -85,13 +103,13 @@ def last10_sql(data: Path) -> str:
     )
 
 
-def tumbling_sql(data: Path, *, closed_only: bool = False) -> str:
-    """Count, sum and average per key and window; `closed_only` leaves out windows the watermark never passes."""
-    last = f"WHERE start + {WINDOW_US} <= (SELECT max(epoch_us(ts)) FROM {_files(data, 'rows')})" if closed_only else ""
+def tumbling_sql(data: Path) -> str:
+    """Count, sum and average per key and window; the windows the watermark never passes stay open and are left out."""
+    files = _files(data, "rows")
     return (
-        "SELECT * FROM (SELECT key, epoch_us(ts) - epoch_us(ts) % "
-        f"{WINDOW_US} AS start, count(*) AS n, sum(value) AS total, avg(value) AS mean "
-        f"FROM {_files(data, 'rows')} GROUP BY ALL) {last}"
+        f"SELECT key, epoch_us(ts) - epoch_us(ts) % {WINDOW_US} AS start, "
+        f"count(*) AS n, sum(value) AS total, avg(value) AS mean FROM {files} GROUP BY key, start "
+        f"HAVING start + {WINDOW_US} <= (SELECT max(epoch_us(ts)) FROM {files})"
     )
 
 

@@ -97,8 +97,8 @@ FIXED = Workload(
 # Keys so many that a row meets about one other: what grows is the state, not the results.
 GROWTH_JOIN = Workload(
     name="growth-join",
-    streams=_three(120 * 20_000, 20_000_000, 0.0, 10_000 * _SECOND, seed=51, text=True),
-    batches=120,
+    streams=_three(125 * 20_000, 20_000_000, 0.0, 10_000 * _SECOND, seed=51, text=True),
+    batches=125,
     shrink=("keys",),
 )
 GROWTH_ROWS = Workload(
@@ -106,7 +106,7 @@ GROWTH_ROWS = Workload(
     streams=(
         StreamSpec(
             name="rows",
-            rows=120 * 60_000,
+            rows=125 * 60_000,
             keys=20_000_000,
             skew=0.0,
             span_us=10_000 * _SECOND,
@@ -114,6 +114,6 @@ GROWTH_ROWS = Workload(
             seed=61,
         ),
     ),
-    batches=120,
+    batches=125,
     shrink=("keys",),
 )

@@ -105,7 +105,13 @@ def _table(found: dict[str, Any]) -> Table:
             seconds.get("p99"),
             part["peak_rss_mb"],
         )
-        table.add_row(
-            part["name"], *("-" if cell is None else f"{cell:,}" if cell is not True else "yes" for cell in cells)
-        )
+        table.add_row(part["name"], *(_cell(cell) for cell in cells))
     return table
+
+
+def _cell(value: float | bool | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    return f"{value:,}"

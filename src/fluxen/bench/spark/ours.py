@@ -1,7 +1,7 @@
 """The benchmarks' queries through fluxen's public interface, and nothing else of fluxen.
 
-The same queries through Spark's own operators are in native.py and last10.py. `COLUMNS` maps the names fluxen
-gives its results to the canonical ones of ../oracle.py.
+The same queries through Spark's own operators are in native.py and last10.py; ../oracle.py says under which names
+fluxen's results hold the canonical columns.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import fluxen as fx
 from fluxen.bench.job import Job
+from fluxen.bench.runner import CORES
 from fluxen.bench.spark.sources import stream
 
 __all__ = ["QUERIES", "session", "state_of"]
@@ -22,7 +23,7 @@ _PARTITIONS = 64
 
 
 def session(job: Job) -> SparkSession:
-    return fx.session()
+    return fx.session(master=f"local[{CORES}]")
 
 
 def _adapted(query: Any) -> Any:
@@ -66,9 +67,12 @@ def running(spark: SparkSession, job: Job) -> Any:
 
 
 def state_of(run: Any) -> dict[str, Any]:
-    """Size of the live state at the end, as far as the run tells."""
-    progress = dict(run.lastProgress or {})
-    return {key: value for key, value in progress.items() if key in ("fluxen", "stateBytes", "stateRows")}
+    """The largest the live state became, as the run reports it after each batch."""
+    reported = [entry.get("fluxen") or {} for entry in run.recentProgress]
+    return {
+        "rows": max((entry.get("state_rows", 0) for entry in reported), default=0),
+        "bytes": max((entry.get("state_bytes", 0) for entry in reported), default=0),
+    }
 
 
 QUERIES: dict[str, Callable[[SparkSession, Job], Any]] = {
