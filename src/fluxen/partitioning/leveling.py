@@ -25,10 +25,12 @@ from fluxen.partitioning.resources import per_site
 __all__ = ["Leveling", "band"]
 
 Floats: TypeAlias = NDArray[np.float64]
+Sites: TypeAlias = NDArray[np.integer[Any]]
+Band: TypeAlias = tuple[float, float]
 _ROUNDING = 1e-12
 
 
-def band(loads: Floats, ratio: float, immovable: Floats | None = None, *, spare: float = 0.0) -> tuple[float, float]:
+def band(loads: Floats, ratio: float, immovable: Floats | None = None, *, spare: float = 0.0) -> Band:
     """The cheapest interval (low, ratio * low) to bring the loads into, with ``spare`` load yet to be placed.
 
     A site whose ``immovable`` load alone exceeds the top is left out: nothing can bring it in.
@@ -65,7 +67,7 @@ class Leveling:
     loads   one row of item loads per growth; ``base`` the load per site that stays where it is
     home    site of each item before: being there costs nothing, anywhere else costs ``state``
     places  where each item is now, updated by `run`
-    thrift  how much of a unit of improvement a unit of migration cancels
+    thrift  improvement a unit of migration has to buy: above 1, a move must help at both ends
     """
 
     sites: int
@@ -76,7 +78,7 @@ class Leveling:
     home: SiteArray
     places: SiteArray
     ratio: float
-    thrift: float = 0.5
+    thrift: float = 1.1
 
     def run(self, max_steps: int) -> SiteArray:
         """Move items until nothing helps; at most ``max_steps`` steps."""
@@ -92,7 +94,7 @@ class Leveling:
     def _site_loads(self, row: int) -> Floats:
         return self.base[row] + per_site(self.places, self.loads[row], self.sites)
 
-    def _band(self, row: int) -> tuple[float, float]:
+    def _band(self, row: int) -> Band:
         largest = self.base[row].copy()
         if len(self.places):
             top = np.zeros(self.sites)
@@ -100,14 +102,7 @@ class Leveling:
             largest += top
         return band(self._site_loads(row), self.ratio, largest)
 
-    def _gain(
-        self,
-        row: int,
-        site_loads: list[Floats],
-        bands: list[tuple[float, float]],
-        site: NDArray[np.integer[Any]],
-        change: Floats,
-    ) -> Floats:
+    def _gain(self, row: int, site_loads: list[Floats], bands: list[Band], site: Sites, change: Floats) -> Floats:
         """How much less a site violates its band, relative to the mean, when its load changes."""
         loads, (low, high) = site_loads[row], bands[row]
 
@@ -127,7 +122,7 @@ class Leveling:
         """Migration in the unit of the gains: load relative to the mean load of a site."""
         return self.thrift * self.sites / max(_ROUNDING, float(self.state.sum() + self.base[0].sum()))
 
-    def _move(self, site_loads: list[Floats], bands: list[tuple[float, float]]) -> bool:
+    def _move(self, site_loads: list[Floats], bands: list[Band]) -> bool:
         items = np.repeat(np.arange(len(self.places)), self.sites)
         target = np.tile(np.arange(self.sites), len(self.places))
         source = self.places[items]
@@ -142,7 +137,7 @@ class Leveling:
         self.places[items[best]] = target[best]
         return True
 
-    def _swap(self, site_loads: list[Floats], bands: list[tuple[float, float]]) -> bool:
+    def _swap(self, site_loads: list[Floats], bands: list[Band]) -> bool:
         """Exchange an item of the fullest site with one of the emptiest site, for the first growth."""
         full, empty = int(np.argmax(site_loads[0])), int(np.argmin(site_loads[0]))
         ours, theirs = np.flatnonzero(self.places == full), np.flatnonzero(self.places == empty)

@@ -45,8 +45,8 @@ class Slotted:
     alpha: float = 1.2
     sigma: float = 0.1
     resources: str = "LCL"
-    slack: float = 0.2
-    fine: float = 0.125
+    slack: float = 0.25
+    fine: float = 0.35
     bits: int = 12
     seed: int = 0
 

@@ -5,8 +5,8 @@ batch, so updates take arrays; the coordinator merges what the sites counted. Fr
 `fluxen.partitioning.Frequencies.counted`.
 
 Guarantee of every sketch: for each key, ``count <= true count <= count + error``, a key that is not held occurred at
-most ``max_error`` times, and ``max_error <= epsilon * total``. So a key that makes up at least ``share`` of the stream
-is always among ``frequent(share)``. Section 4.1.2.
+most ``max_error`` times, and ``max_error <= epsilon * total``. So a key that makes up at least ``share`` of the stream,
+with ``share`` above epsilon, is always among ``frequent(share)``. Section 4.1.2.
 
 >>> import numpy as np
 >>> from fluxen.sketches import LossyCounter

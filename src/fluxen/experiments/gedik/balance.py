@@ -1,0 +1,189 @@
+"""Figures 3 to 8: balance and migration against resource functions, skew, sigma, sites, utility and domain size.
+
+Each is a sweep of `trial.measure`; what the paper says about it is in `balance_claims`. Section 5.3.
+
+LCL and LLL lead to the same functions, because constant resources take no part in a construction, so one trial is
+judged by both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+from fluxen.experiments.figure import Figure, Row, RunOptions
+from fluxen.experiments.gedik import balance_claims as claims
+from fluxen.experiments.gedik.plots import Panel, lines, radar
+from fluxen.experiments.gedik.trial import ALGORITHMS, Setting, measure
+from fluxen.partitioning.resources import Utility
+
+__all__ = ["FIGURES"]
+
+SKEWS = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+LOW_SKEWS = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+SIGMAS = (0.008, 0.0156, 0.031, 0.0625, 0.1, 0.25, 0.5, 1.0)
+DOMAINS = (10**4, 10**5, 10**6, 10**7)
+MORE_PLACEMENTS = 300
+
+
+def _runs(options: RunOptions) -> Iterator[int]:
+    for number in range(options.runs):
+        options.progress(f"run {number + 1} of {options.runs}")
+        yield options.seed + number
+
+
+def _domain(options: RunOptions) -> int:
+    return int(options.params.get("domain", 1_000_000))
+
+
+def run_resources(options: RunOptions) -> list[Row]:
+    """Figure 3, and the two hashes on many more placements, as one placement of the heavy keys is mostly luck."""
+    rows: list[Row] = []
+    for run in _runs(options):
+        for name in ALGORITHMS:
+            for letters, judge in (("LCL", ("LCL", "LLL")), ("LQL", ("LQL",)), ("CCL", ("CCL",))):
+                setting = Setting(resources=letters, domain=_domain(options))
+                rows += [{"part": "figure", **row} for row in measure(name, setting, run, judge=judge)]
+    more = int(options.params.get("placements", MORE_PLACEMENTS))
+    for number in range(more):
+        options.progress(f"hash placement {number + 1} of {more}")
+        for name in ("uniform", "consistent"):
+            found = measure(name, Setting(domain=_domain(options)), 1000 + options.seed + number, judge=("LLL",))
+            rows += [{"part": "placements", **row} for row in found]
+    return rows
+
+
+def run_skew(options: RunOptions) -> list[Row]:
+    """Figure 4."""
+    rows: list[Row] = []
+    grid = [("LCL", ("LCL", "LLL"), z) for z in SKEWS] + [("LQL", ("LQL",), z) for z in LOW_SKEWS]
+    for run in _runs(options):
+        for letters, judge, z in grid:
+            setting = Setting(resources=letters, z=z, domain=_domain(options))
+            for name in ALGORITHMS:
+                rows += measure(name, setting, run, judge=judge)
+    return rows
+
+
+def run_sigma(options: RunOptions) -> list[Row]:
+    """Figure 5."""
+    rows: list[Row] = []
+    for run in _runs(options):
+        for letters in ("LCL", "LQL"):
+            hashes = [
+                row
+                for name in ("uniform", "consistent")
+                for row in measure(name, Setting(resources=letters, domain=_domain(options)), run)
+            ]
+            for sigma in SIGMAS:
+                rows += [{**row, "sigma": sigma} for row in hashes]
+                setting = Setting(resources=letters, sigma=sigma, domain=_domain(options))
+                for name in ALGORITHMS[2:]:
+                    rows += measure(name, setting, run)
+    return rows
+
+
+def run_sites(options: RunOptions) -> list[Row]:
+    """Figure 6."""
+    rows: list[Row] = []
+    most = int(options.params.get("sites", 32))
+    for run in _runs(options):
+        for name in ALGORITHMS:
+            options.progress(f"run {run}: {name}")
+            rows += measure(name, Setting(sites=most, domain=_domain(options)), run, every=range(2, most + 1))
+    return rows
+
+
+def run_utility(options: RunOptions) -> list[Row]:
+    """Figure 7."""
+    rows: list[Row] = []
+    for run in _runs(options):
+        for name in ("readj", "redist"):
+            for letters, judge in (("LCL", ("LCL", "LLL")), ("LQL", ("LQL",))):
+                for utility in get_args(Utility):
+                    setting = Setting(resources=letters, utility=utility, domain=_domain(options))
+                    rows += measure(name, setting, run, judge=judge)
+    return rows
+
+
+def run_domain(options: RunOptions) -> list[Row]:
+    """Figure 8; up to 10^7 keys, the paper goes to 10^8."""
+    rows: list[Row] = []
+    for domain in options.params.get("domains", DOMAINS):
+        for run in _runs(options):
+            options.progress(f"{domain} keys, run {run}")
+            for name in ALGORITHMS:
+                rows += measure(name, Setting(domain=domain), run)
+    return rows
+
+
+def _panels(*resources: str) -> list[Panel]:
+    made: list[Panel] = []
+    for letters in resources:
+        where = {"resources": letters}
+        made.append({"y": "m", "label": "relative migration", "log": True, "where": where, "title": letters})
+        made.append({"y": "b", "label": "relative imbalance", "ideal": True, "where": where, "title": letters})
+    return made
+
+
+def plot_resources(rows: list[Row], path: Path) -> None:
+    """Figure 3 as radar charts."""
+    figure = [row for row in rows if row["part"] == "figure"]
+    radar(figure, path, charts=("CCL", "LCL", "LLL", "LQL"), spokes=("m", "b", "b_s", "b_c", "b_n"))
+
+
+def plot_utility(rows: list[Row], path: Path) -> None:
+    """Figure 7: one line per utility function."""
+    panels: list[Panel] = [
+        {"y": y, "label": label, "where": {"algorithm": name}, "title": name, "log": y == "b"}
+        for name in ("readj", "redist")
+        for y, label in (("m", "relative migration"), ("b", "relative imbalance"))
+    ]
+    lines(rows, path, x="resources", panels=panels, series="utility")
+
+
+FIGURES = {
+    "gedik/3": Figure(
+        name="gedik/3",
+        title="Resource functions: migration and imbalance per resource",
+        run=run_resources,
+        plot=plot_resources,
+        claims=claims.resources,
+    ),
+    "gedik/4": Figure(
+        name="gedik/4",
+        title="Skew: migration and imbalance",
+        run=run_skew,
+        plot=lambda rows, path: lines(rows, path, x="z", panels=_panels("LCL", "LLL", "LQL")),
+        claims=claims.skew,
+    ),
+    "gedik/5": Figure(
+        name="gedik/5",
+        title="Frequency threshold scaler: migration and imbalance",
+        run=run_sigma,
+        plot=lambda rows, path: lines(rows, path, x="sigma", panels=_panels("LCL", "LQL"), log_x=True),
+        claims=claims.sigma,
+    ),
+    "gedik/6": Figure(
+        name="gedik/6",
+        title="Number of sites: migration and imbalance",
+        run=run_sites,
+        plot=lambda rows, path: lines(rows, path, x="sites", panels=_panels("LCL")),
+        claims=claims.sites,
+    ),
+    "gedik/7": Figure(
+        name="gedik/7",
+        title="Utility functions: migration and imbalance",
+        run=run_utility,
+        plot=plot_utility,
+        claims=claims.utility,
+    ),
+    "gedik/8": Figure(
+        name="gedik/8",
+        title="Domain size: migration and imbalance",
+        run=run_domain,
+        plot=lambda rows, path: lines(rows, path, x="domain", panels=_panels("LCL"), log_x=True),
+        claims=claims.domain,
+    ),
+}
