@@ -2,7 +2,8 @@
 
 Latency comes first: as long as any site keeps groups on disk `fluxen.policies.flux_memory` decides. Once everything is
 in memory `fluxen.policies.flux_load` improves throughput, but only with moves the receiver has memory for, so that it
-never brings a site back to the disk.
+never brings a site back to the disk. A site that could not take even the smallest group is not paired at all: it is
+often the least busy one, and pairing it with the busiest would leave that one overloaded for ever.
 
 >>> from fluxen.policies.base import Stats
 >>> policy = FluxHybrid(min_collection=1.0)

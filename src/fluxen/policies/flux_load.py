@@ -64,10 +64,12 @@ class FluxLoad(Rounds):
         """The moves of one round; `room` is the memory each site can still take."""
         u = window.utilization
         order = np.argsort(-u, kind="stable")
-        half = stats.sites // 2
-        high, low = u[order[:half]], u[order[::-1][:half]]
+        receivers = order[::-1]
+        receivers = receivers[room[receivers] >= _smallest(stats)][: stats.sites // 2]
+        donors = order[: len(receivers)]
+        high, low = u[donors], u[receivers]
         passes = (high >= u.mean()) & (high > 0) & (high >= self.imbalance * low) & (low <= self.receiver_limit)
-        donors, receivers = ends(order, passes)
+        donors, receivers = ends(donors, receivers, passes & _apart(order, receivers))
         if len(donors) == 0:
             return ()
         pairs = _pairs(window, stats, donors, receivers, room)
@@ -88,6 +90,19 @@ class FluxLoad(Rounds):
             for i, rows in enumerate(chosen)
             if rows
         ]
+
+
+def _smallest(stats: Stats) -> float:
+    """Memory a receiver needs at least: a site without it would block its donor, round after round."""
+    held = stats.bytes[stats.bytes > 0]
+    return float(held.min()) if len(held) else 0.0
+
+
+def _apart(order: Ints, receivers: Ints) -> Bools:
+    """Whether the i-th receiver comes after the i-th donor in the order, so that nobody is both."""
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return np.asarray(position[receivers] > np.arange(len(receivers)), dtype=np.bool_)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class FluxMemory(Rounds):
         uneven = (occupancy[tight] > 0) & (occupancy[tight] >= self.imbalance * occupancy[loose])
         spills = (excess[tight] < 0) & (excess[loose] > 0)
         passes = np.isfinite(excess[tight]) & (excess[tight] < excess.mean()) & (uneven | spills)
-        donors, receivers = ends(order, passes)
+        donors, receivers = ends(tight, loose, passes)
         if len(donors) == 0:
             return ()
         size = stats.bytes + stats.spilled

@@ -3,9 +3,8 @@
 Used by the Flux policies beside this file. Everything is a handful of array operations over sites and over groups, so
 the cost of a decision grows linearly with the number of groups and not with the number of pairs.
 
->>> order = np.array([2, 0, 1, 3])
->>> [part.tolist() for part in ends(order, np.array([True, True]))]
-[[2, 0], [3, 1]]
+>>> [part.tolist() for part in ends(np.array([2, 0, 1]), np.array([5, 4, 3]), np.array([True, False, True]))]
+[[2], [5]]
 >>> largest(np.array([4.0, 9.0, 7.0]), np.array([0, 0, 1]), np.array([True, False, True]), 2).tolist()
 [0, 2]
 """
@@ -19,10 +18,10 @@ from fluxen.policies.base import Bools, Floats, Ints
 __all__ = ["ends", "largest", "slots"]
 
 
-def ends(order: Ints, passes: Bools) -> tuple[Ints, Ints]:
-    """Donors and receivers: first with last, second with last but one, until a pair fails its test."""
+def ends(donors: Ints, receivers: Ints, passes: Bools) -> tuple[Ints, Ints]:
+    """The pairs of a round: first with first, second with second, until one fails its test."""
     pairs = int(np.logical_and.accumulate(passes).sum()) if len(passes) else 0
-    return order[:pairs], order[::-1][:pairs]
+    return donors[:pairs], receivers[:pairs]
 
 
 def slots(donors: Ints, placement: Ints, sites: int) -> Ints:

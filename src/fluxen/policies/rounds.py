@@ -52,7 +52,7 @@ class Tuner:
     decay   factor per round without such a move
     """
 
-    def __init__(self, *, floor: float = 0.05, ceiling: float = 10.0, memory: int = 8, decay: float = 0.95) -> None:
+    def __init__(self, *, floor: float = 0.05, ceiling: float = 5.0, memory: int = 8, decay: float = 0.9) -> None:
         if not 0 < floor <= ceiling:
             raise ConfigError(f"minimum collection time: expected 0 < floor <= ceiling, got {floor} and {ceiling}")
         self.floor, self.ceiling, self.memory, self.decay = floor, ceiling, memory, decay
