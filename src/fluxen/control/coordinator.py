@@ -15,7 +15,7 @@ from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.base import Operator
 from fluxen.state.epoch import Epoch, StageState
 from fluxen.state.record import CommitRecord
-from fluxen.state.routing import Routing, mask_of, ranges
+from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 from fluxen.typing import MIN_TIME, Json
 
@@ -138,6 +138,28 @@ def _groups(stage: StageState, records: Sequence[CommitRecord]) -> Json:
         for name, total in totals.items():
             np.add.at(total, np.array(record.groups.group, dtype=np.int64), getattr(record.groups, name))
     return {name: total.tolist() for name, total in totals.items()}
+
+
+def with_routing(state: StageState, routing: Routing) -> StageState:
+    """The same state under another routing table; rows follow their groups without being touched.
+
+    A key that gets a group of its own leaves its ordinary group, so its rows count wherever that group's did.
+    """
+    old = state.routing
+    fresh = [
+        (int(group), int(base))
+        for group, base in zip(routing.explicit_groups, base_group(routing.explicit, routing.partitions))
+        if group >= old.size
+    ]
+    if not fresh:
+        return replace(state, routing=routing)
+    segments = []
+    for ref in state.segments:
+        live = mask_of(ref.live, routing.size)
+        for group, base in fresh:
+            live[group] = live[base]
+        segments.append(replace(ref, live=ranges(live)))
+    return replace(state, routing=routing, segments=tuple(segments))
 
 
 def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:

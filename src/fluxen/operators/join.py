@@ -15,13 +15,16 @@ narrow the probe itself and a hot key costs what it yields, not its square.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
+from fluxen.durations import microseconds
+from fluxen.errors import QueryError
 from fluxen.operators.base import EMIT_ROWS, Input, SiteBatch
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order
 from fluxen.state.runs import Run
@@ -45,6 +48,38 @@ def closure(low: Bounds) -> Bounds:
             for j in range(size):
                 tight[i][j] = max(tight[i][j], tight[i][k] + tight[k][j], -UNBOUNDED)
     return tuple(tuple(row) for row in tight)
+
+
+def pair_bounds(
+    names: list[str],
+    within: str | timedelta | None,
+    between: Mapping[tuple[str, str], tuple[str | timedelta | None, str | timedelta | None]] | None,
+) -> Bounds:
+    """The user's `within` or `between` as lower bounds: low[i][j] <= t_j - t_i."""
+    if within is not None and between is not None:
+        raise QueryError("give either within or between, not both")
+    size = len(names)
+    low = [[-UNBOUNDED] * size for _ in range(size)]
+    for i in range(size):
+        low[i][i] = 0
+    if within is not None:
+        span = microseconds(within, "within", positive=True)
+        low = [[0 if i == j else -span for j in range(size)] for i in range(size)]
+    for (later, earlier), (least, most) in (between or {}).items():
+        for name in (later, earlier):
+            if name not in names:
+                raise QueryError(f"between names input {name!r}; there are: {', '.join(names)}")
+        j, i = names.index(later), names.index(earlier)
+        if i == j:
+            raise QueryError(f"between needs two different inputs, got {later!r} twice")
+        label = f"between of ({later!r}, {earlier!r})"
+        if least is not None:
+            low[i][j] = max(low[i][j], microseconds(least, label, signed=True))
+        if most is not None:
+            low[j][i] = max(low[j][i], -microseconds(most, label, signed=True))
+        if low[i][j] > -low[j][i]:
+            raise QueryError(f"{label} allows nothing: {least!r} is more than {most!r}")
+    return tuple(tuple(row) for row in low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

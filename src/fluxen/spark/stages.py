@@ -19,7 +19,7 @@ from fluxen.operators.aggregate import Running, Tumbling, partial_columns
 from fluxen.operators.base import Operator
 from fluxen.operators.distinct import Distinct
 from fluxen.operators.functions import Aggregate, Measure
-from fluxen.operators.join import Bounds, Join, OutputColumn
+from fluxen.operators.join import Join, OutputColumn, pair_bounds
 from fluxen.operators.last import LastRows
 from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.wire import IN, WEIGHT, Wire
@@ -116,7 +116,7 @@ def join_stage(
     keys = [_keys(_each(on, name, "on"), "on") for name in names]
     times = [None if time is None else str(_each(time, name, "time")) for name in names]
     _check_key_types(names, dfs, keys)
-    low = _bounds(names, within, between)
+    low = pair_bounds(names, within, between)
     if time is None and any(bound > -UNBOUNDED for row in low for bound in row if bound):
         raise QueryError("within and between need the event time: pass time='column'")
     output, fields = _join_output(names, dfs, keys, times)
@@ -168,38 +168,6 @@ def _check_key_types(names: list[str], dfs: list[DataFrame], keys: list[list[str
                     f"key {column!r} of input {name!r} is {kind.simpleString()}, but {reference!r} of {names[0]!r} is "
                     f"{expected.simpleString()}; cast one of them"
                 )
-
-
-def _bounds(
-    names: list[str],
-    within: Length | None,
-    between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None,
-) -> Bounds:
-    """low[i][j] <= t_j - t_i."""
-    if within is not None and between is not None:
-        raise QueryError("give either within or between, not both")
-    size = len(names)
-    low = [[-UNBOUNDED] * size for _ in range(size)]
-    for i in range(size):
-        low[i][i] = 0
-    if within is not None:
-        span = microseconds(within, "within", positive=True)
-        low = [[0 if i == j else -span for j in range(size)] for i in range(size)]
-    for (later, earlier), (least, most) in (between or {}).items():
-        for name in (later, earlier):
-            if name not in names:
-                raise QueryError(f"between names input {name!r}; there are: {', '.join(names)}")
-        j, i = names.index(later), names.index(earlier)
-        if i == j:
-            raise QueryError(f"between needs two different inputs, got {later!r} twice")
-        label = f"between of ({later!r}, {earlier!r})"
-        if least is not None:
-            low[i][j] = max(low[i][j], microseconds(least, label, signed=True))
-        if most is not None:
-            low[j][i] = max(low[j][i], -microseconds(most, label, signed=True))
-        if low[i][j] > -low[j][i]:
-            raise QueryError(f"{label} allows nothing: {least!r} is more than {most!r}")
-    return tuple(tuple(row) for row in low)
 
 
 def _join_output(

@@ -1,0 +1,215 @@
+"""A query without Spark: the engine's coordinator, sites and state in one process, with crashes between any two steps.
+
+It exists for tests: thousands of histories in seconds. Rows are routed by numpy, a batch is a list of Arrow tables, a
+crash is an exception raised inside a chosen file operation, and a restart is a new `Bench` on the same directory.
+
+>>> import tempfile
+>>> stage = join({"a": pa.schema([("k", pa.int64())]), "b": pa.schema([("k", pa.int64())])}, on="k")
+>>> bench = Bench([stage], tempfile.mkdtemp(), sites=2, partitions=8)
+>>> rows = pa.table({"k": [1, 2]})
+>>> bench.step(0, [rows, rows.slice(0, 1)]).to_pylist()
+[{'k': 1}]
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due, with_routing
+from fluxen.operators.base import Input
+from fluxen.operators.site import SiteJob, run_site
+from fluxen.state.epoch import Epoch, EpochLog
+from fluxen.state.record import missing_sites, read_records
+from fluxen.state.routing import Routing
+from fluxen.state.store import Store
+from fluxen.typing import MAX_TIME, Ints
+
+
+class SimulatedCrash(BaseException):
+    """The process died here. Not an Exception: nothing may catch it and carry on."""
+
+
+class FaultyStore(Store):
+    """A store whose process dies at the n-th file operation, a write leaving half a file behind."""
+
+    __slots__ = ("countdown",)
+
+    def __init__(self, root: str, countdown: int | None = None) -> None:
+        super().__init__(root)
+        self.countdown = countdown
+
+    def _tick(self) -> bool:
+        if self.countdown is None:
+            return False
+        self.countdown -= 1
+        return self.countdown < 0
+
+    def write(self, name: str, data: bytes) -> None:
+        if self._tick():
+            self._write(name, bytes(memoryview(data)[: len(data) // 2]))
+            raise SimulatedCrash(f"while writing {name}")
+        super().write(name, data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        made = super().create(name, data)
+        if self._tick():
+            raise SimulatedCrash(f"after creating {name}")
+        return made
+
+    def delete(self, name: str) -> None:
+        if self._tick():
+            raise SimulatedCrash(f"before deleting {name}")
+        super().delete(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchStage:
+    """A stage and how rows of Arrow tables become its inputs."""
+
+    stage: Stage
+    encode: Callable[[int, pa.Table], Input]
+    """(input number, rows) -> rows with hashes and times"""
+    inputs: tuple[pa.Schema, ...]
+    schema: pa.Schema
+    """of the results"""
+
+
+class Bench:
+    """One query on one directory, stepped by hand."""
+
+    def __init__(
+        self,
+        stages: Sequence[BenchStage],
+        directory: str,
+        *,
+        sites: int = 2,
+        partitions: int = 16,
+        crash_after: int | None = None,
+        sink: Callable[[int, pa.Table], None] | None = None,
+    ) -> None:
+        self.stages = list(stages)
+        self.store = FaultyStore(directory, crash_after)
+        self.log = EpochLog(self.store)
+        self.sink = sink
+        plain = [stage.stage for stage in stages]
+        self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
+        routing = Routing.even(partitions=partitions, sites=sites)
+        self.epoch: Epoch = self.log.latest() or first_epoch(plain, [routing] * len(plain))
+        self.log.sweep(self.epoch.number)
+        self._attempt = 0
+        intent = self.log.intent(self.epoch.number + 1)
+        if intent is not None:
+            self.flush(everything=intent["everything"])
+
+    def step(
+        self,
+        batch: int,
+        inputs: Sequence[pa.Table],
+        *,
+        reroute: Callable[[int, Routing], Routing] | None = None,
+        repeat: int = 1,
+    ) -> pa.Table:
+        """Process one batch; `reroute(stage, routing)` gives the next epoch's routing; `repeat` runs the sites again."""
+        if batch <= self.epoch.batch:
+            return self.stages[-1].schema.empty_table()  # committed before the crash
+        return self._run(self.epoch, inputs, batch, reroute, repeat)
+
+    def flush(self, *, everything: bool = False) -> pa.Table:
+        """An epoch without rows, as at the end of a finite query."""
+        self.log.intend(self.epoch.number + 1, {"everything": everything})
+        before = self.epoch
+        if everything:
+            closing = tuple(replace(s, watermarks=(MAX_TIME,) * len(s.watermarks)) for s in before.stages)
+            before = replace(before, stages=closing)
+        return self._run(before, None, before.batch, None, 1)
+
+    def flush_due(self) -> bool:
+        return flush_due(self.epoch, [stage.stage for stage in self.stages])
+
+    def _run(
+        self,
+        before: Epoch,
+        inputs: Sequence[pa.Table] | None,
+        batch: int,
+        reroute: Callable[[int, Routing], Routing] | None,
+        repeat: int,
+    ) -> pa.Table:
+        number = before.number + 1
+        for _ in range(repeat):
+            results = self._evaluate(before, inputs)
+        if self.sink is not None:
+            self.sink(number, results)
+        records = read_records(self.store, number)
+        assert not missing_sites(records, expected(before)), "a site left no record"
+        epoch = advance(before, [stage.stage for stage in self.stages], records, batch=batch)
+        if reroute is not None:
+            moved = tuple(with_routing(s, reroute(i, s.routing)) for i, s in enumerate(epoch.stages))
+            epoch = replace(epoch, stages=moved)
+        self.log.commit(epoch)
+        self.epoch = epoch
+        self.log.collect(number)
+        return results
+
+    def _evaluate(self, before: Epoch, inputs: Sequence[pa.Table] | None) -> pa.Table:
+        rows = inputs
+        for number, stage in enumerate(self.stages):
+            state = before.stages[number]
+            tables = [schema.empty_table() for schema in stage.inputs] if rows is None else list(rows)
+            encoded = [stage.encode(i, table) for i, table in enumerate(tables)]
+            job = SiteJob(
+                store=self.store,
+                epoch=before.number + 1,
+                stage=number,
+                operator=stage.stage.operator,
+                before=state,
+                track_heavy=True,
+            )
+            parts = [
+                table
+                for site in range(state.routing.sites)
+                for table in run_site(job, _share(encoded, state.routing, site), self._next())
+            ]
+            result = pa.concat_tables([stage.schema.empty_table(), *(part.cast(stage.schema) for part in parts)])
+            rows = [result]
+        assert rows is not None
+        return rows[0]
+
+    def _next(self) -> str:
+        self._attempt += 1
+        return f"{self._attempt:x}"
+
+
+def _share(encoded: list[Input], routing: Routing, site: int) -> Callable[[], tuple[int, list[Input]]]:
+    """What Spark's shuffle would bring to one site."""
+    return lambda: (site, [rows.take(routing.sites_of(routing.groups(rows.h)) == site) for rows in encoded])
+
+
+def hashes(table: pa.Table, keys: Sequence[str], *, bits: int = 64) -> tuple[Ints, Ints]:
+    """Two stable 64-bit hashes of each row's key; with few `bits`, the first one collides often."""
+    known: dict[str, tuple[int, int]] = {}
+    first, second = [], []
+    for key in zip(*(table.column(name).to_pylist() for name in keys)):
+        text = repr([value + 0.0 if isinstance(value, float) else value for value in key])
+        if text not in known:
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            spread = int.from_bytes(digest[:8], "big") >> (64 - bits) << (64 - bits)
+            known[text] = (spread - 2**63, int.from_bytes(digest[8:], "big", signed=True))
+        h, h2 = known[text]
+        first.append(h)
+        second.append(h2)
+    return np.array(first, dtype=np.int64), np.array(second, dtype=np.int64)
+
+
+def times(table: pa.Table, time: str | None, default: int) -> Ints:
+    """Event times in microseconds, `default` where null."""
+    if time is None:
+        return np.full(table.num_rows, default, dtype=np.int64)
+    column: Any = table.column(time).cast(pa.int64()).fill_null(default)
+    values: Ints = column.to_numpy()
+    return values

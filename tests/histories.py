@@ -1,0 +1,269 @@
+"""Random queries with their data and expected results, and random histories to put them through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+import fluxen.testing as ft
+from fluxen.operators import functions as fx
+from fluxen.state.routing import Routing
+from fluxen.testing import oracle
+
+TIME = pa.timestamp("us", "UTC")
+SECOND = 1_000_000
+KEYS: dict[str, tuple[pa.DataType, Any]] = {
+    "long": (pa.int64(), st.integers(0, 6)),
+    "string": (pa.string(), st.sampled_from(["", "a", "b", "ab", "é", "a\x00"])),
+    "double": (pa.float64(), st.sampled_from([0.0, -0.0, 1.5, float("nan")])),
+    "date": (pa.date32(), st.dates().filter(lambda d: d.day < 3)),
+    "boolean": (pa.bool_(), st.booleans()),
+    "decimal": (pa.decimal128(6, 2), st.decimals(0, 1, places=1, allow_nan=False)),
+}
+
+
+@dataclass
+class Case:
+    """A query as a bench stage, its batches (per batch, one table per input), and what must come out."""
+
+    stages: list[ft.BenchStage]
+    batches: list[list[pa.Table]]
+    expected_rows: Callable[[], list[dict[str, Any]]]
+    ends: bool = False
+    """flush everything at the end"""
+
+    def expected(self) -> list[str]:
+        return oracle.canonical_rows(self.expected_rows())
+
+
+class Histories:
+    """Draws what happens at each batch: where it crashes, what moves, how often sites run."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def crash(self) -> int | None:
+        return self.data.draw(st.one_of(st.none(), st.integers(0, 25)), label="crash after")
+
+    def repeat(self) -> int:
+        return self.data.draw(st.sampled_from([1, 1, 1, 2]), label="runs of the sites")
+
+    def reroute(self, heavy: list[int]) -> Callable[[int, Routing], Routing] | None:
+        kind = self.data.draw(st.sampled_from(["none", "move", "rescale", "isolate"]), label="adaptation")
+        if kind == "none":
+            return None
+        seed = self.data.draw(st.integers(0, 2**31), label="seed")
+
+        def change(stage: int, routing: Routing) -> Routing:
+            rng = np.random.default_rng(seed + stage)
+            if kind == "rescale":
+                return routing.rescaled(int(rng.integers(1, 5)))
+            if kind == "isolate" and heavy:
+                return routing.isolated(int(rng.choice(heavy)), int(rng.integers(routing.sites)))
+            groups = rng.choice(routing.size, size=int(rng.integers(1, routing.size)), replace=False)
+            return routing.moved(groups.astype(np.int32), int(rng.integers(routing.sites)))
+
+        return change
+
+
+def replay(case: Case, history: Histories, directory: str, *, can_isolate: bool = True) -> list[str]:
+    """Run the case through a random history and give back what an idempotent sink would hold."""
+    delivered: dict[int, list[dict[str, Any]]] = {}
+
+    def sink(epoch: int, results: pa.Table) -> None:
+        rows = results.to_pylist()
+        if epoch in delivered:
+            assert oracle.canonical_rows(rows, 17) == oracle.canonical_rows(delivered[epoch], 17), "a rerun differs"
+        delivered[epoch] = rows
+
+    def opened(crash: int | None) -> ft.Bench:
+        return ft.Bench(case.stages, directory, sites=2, partitions=8, sink=sink, crash_after=crash)
+
+    def surviving(work: Callable[[ft.Bench], Any]) -> None:
+        for crash in [history.crash(), history.crash(), None]:
+            try:
+                work(opened(crash))
+                return
+            except ft.SimulatedCrash:
+                continue
+
+    for number, inputs in enumerate(case.batches):
+        heavy = case.stages[0].encode(0, inputs[0]).h.tolist() if can_isolate else []
+        reroute, repeat = history.reroute(heavy), history.repeat()
+        surviving(lambda bench, n=number, i=inputs, r=reroute, k=repeat: bench.step(n, i, reroute=r, repeat=k))
+
+    def finish(bench: ft.Bench) -> None:
+        while bench.flush_due():
+            bench.flush()
+        if case.ends and bench.epoch.stages[0].watermarks[0] < 2**60:
+            bench.flush(everything=True)
+
+    surviving(finish)
+    return oracle.canonical_rows(row for rows in delivered.values() for row in rows)
+
+
+@st.composite
+def tables(draw: Any, schema: pa.Schema, keys: dict[str, str], rows: int, start: int, spread: int) -> pa.Table:
+    """Rows with event times around `start`, some out of order."""
+    count = draw(st.integers(0, rows))
+    columns: dict[str, Any] = {}
+    for field in schema:
+        if field.name in keys:
+            value = st.one_of(KEYS[keys[field.name]][1], st.none()) if field.nullable else KEYS[keys[field.name]][1]
+        elif field.name == "ts":
+            value = st.integers(start - spread, start + spread)
+        elif pa.types.is_integer(field.type):
+            value = st.one_of(st.integers(-5, 5), st.none())
+        elif pa.types.is_floating(field.type):
+            value = st.one_of(st.integers(-8, 8).map(lambda n: n / 4), st.none())
+        elif pa.types.is_struct(field.type):
+            value = st.fixed_dictionaries({"x": st.integers(0, 3), "y": st.lists(st.integers(0, 2), max_size=2)})
+        else:
+            value = st.one_of(st.sampled_from(["x", "y", "zz"]), st.none())
+        values = draw(st.lists(value, min_size=count, max_size=count))
+        columns[field.name] = (
+            pa.array(values, pa.int64()).cast(TIME) if field.name == "ts" else pa.array(values, field.type)
+        )
+    return pa.table(columns, schema=schema)
+
+
+@st.composite
+def key_columns(draw: Any, most: int = 2) -> dict[str, str]:
+    kinds = draw(st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=most))
+    return {f"k{i}": kind for i, kind in enumerate(kinds)}
+
+
+def schema_of(keys: dict[str, str], *rest: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([*((name, KEYS[kind][0]) for name, kind in keys.items()), *rest])
+
+
+def cut(draw: Any, schemas: list[pa.Schema], keys: dict[str, str], rows: int) -> list[list[pa.Table]]:
+    """One to five batches whose event times advance, with disorder."""
+    spread = draw(st.sampled_from([0, 2 * SECOND, 10 * SECOND]))
+    pace = draw(st.sampled_from([0, SECOND, 5 * SECOND]))
+    return [
+        [draw(tables(schema, keys, rows, number * pace, spread)) for schema in schemas]
+        for number in range(draw(st.integers(1, 5)))
+    ]
+
+
+@st.composite
+def join_cases(draw: Any) -> Case:
+    count = draw(st.integers(2, 5))
+    names = ["a", "b", "c", "d", "e"][:count]
+    keys = draw(key_columns())
+    nested = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int64()))])
+    payload = [("v", pa.int64()), ("s", pa.string()), ("n", nested), ("v", pa.float64()), ("s", pa.string())]
+    schemas = [schema_of(keys, ("ts", TIME), payload[i]) for i in range(count)]
+    bits = draw(st.sampled_from([64, 64, 3]))
+    lateness = draw(st.sampled_from([0, 3 * SECOND, 100 * SECOND]))
+    form = draw(st.sampled_from(["within", "between", "none"]))
+    limits: dict[str, Any] = {}
+    fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
+    if form == "within":
+        span = draw(st.sampled_from([SECOND, 4 * SECOND, 30 * SECOND]))
+        limits = {"within": f"{span} microseconds"}
+        fits = lambda times: max(times.values()) - min(times.values()) <= span  # noqa: E731
+    elif form == "between":
+        limits, fits = draw(pair_limits(names))
+    batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4)
+    stage = ft.join(
+        dict(zip(names, schemas)), list(keys), "ts", lateness=f"{lateness} microseconds", bits=bits, **limits
+    )
+
+    def expected() -> list[dict[str, Any]]:
+        inputs = {name: [batch[i] for batch in batches] for i, name in enumerate(names)}
+        return oracle.join(inputs, dict.fromkeys(names, list(keys)), dict.fromkeys(names, "ts"), fits, lateness)
+
+    return Case([stage], batches, expected)
+
+
+@st.composite
+def pair_limits(draw: Any, names: list[str]) -> tuple[dict[str, Any], Callable[[Any], bool]]:
+    """Random pairwise bounds, some one-sided, over a random subset of the pairs."""
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[:i]]
+    chosen = draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=3, unique=True))
+    between = {}
+    for pair in chosen:
+        low = draw(st.one_of(st.none(), st.integers(-6, 3)))
+        high = draw(st.one_of(st.none(), st.integers((low if low is not None else -3), 8)))
+        between[pair] = (low, high)
+
+    def fits(times: Any) -> bool:
+        return all(
+            (low is None or times[a] - times[b] >= low * SECOND)
+            and (high is None or times[a] - times[b] <= high * SECOND)
+            for (a, b), (low, high) in between.items()
+        )
+
+    words = {
+        pair: tuple(None if bound is None else f"{bound} seconds" for bound in bounds)
+        for pair, bounds in between.items()
+    }
+    return {"between": words}, fits
+
+
+AGGREGATES = {
+    "n": fx.count(),
+    "nv": fx.count("v"),
+    "total": fx.sum("v"),
+    "mean": fx.avg("x"),
+    "low": fx.min("s"),
+    "high": fx.max("x"),
+    "sd": fx.stddev("x"),
+    "head": fx.first("s"),
+    "tail": fx.last("v"),
+}
+
+
+@st.composite
+def aggregate_cases(draw: Any) -> Case:
+    keys = draw(key_columns())
+    schema = schema_of(keys, ("ts", TIME), ("v", pa.int64()), ("x", pa.float64()), ("s", pa.string()))
+    form = draw(st.sampled_from(["running", "last", "tumbling"]))
+    names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
+    chosen = {name: AGGREGATES[name] for name in names}
+    lateness = draw(st.sampled_from([0, 3 * SECOND]))
+    batches = cut(draw, [schema], keys, rows=12)
+    tables_ = [batch[0] for batch in batches]
+    bits = draw(st.sampled_from([64, 64, 3]))
+    options: dict[str, Any] = {"lateness": f"{lateness} microseconds", "bits": bits}
+    ends = False
+    if form == "last":
+        n = draw(st.sampled_from([1, 2, 3, 5, 10]))
+        options["last"] = n
+        expected = lambda: oracle.last(tables_, list(keys), "ts", n, chosen)  # noqa: E731
+    elif form == "tumbling":
+        size = draw(st.sampled_from([SECOND, 3 * SECOND]))
+        ends = draw(st.booleans())
+        options["window"] = f"{size} microseconds"
+        expected = lambda: oracle.tumbling(  # noqa: E731
+            tables_, list(keys), "ts", size, lateness, chosen, everything=ends
+        )
+    else:
+        expected = lambda: oracle.running(tables_, list(keys), "ts", chosen)  # noqa: E731
+    stage = ft.aggregate(schema, list(keys), "ts", **options, **chosen)
+    return Case([stage], batches, expected, ends)
+
+
+@st.composite
+def distinct_cases(draw: Any) -> Case:
+    keys = draw(key_columns())
+    schema = schema_of(keys, ("ts", TIME), ("v", pa.int64()))
+    lateness = draw(st.sampled_from([0, 3 * SECOND]))
+    within = draw(st.sampled_from([None, SECOND, 4 * SECOND]))
+    batches = cut(draw, [schema], keys, rows=12)
+    stage = ft.distinct(
+        schema,
+        list(keys),
+        "ts",
+        within=None if within is None else f"{within} microseconds",
+        lateness=f"{lateness} microseconds",
+        bits=draw(st.sampled_from([64, 64, 3])),
+    )
+    return Case([stage], batches, lambda: oracle.distinct([b[0] for b in batches], list(keys), "ts", within, lateness))

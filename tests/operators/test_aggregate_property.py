@@ -1,0 +1,30 @@
+"""Aggregation and distinct against the oracle: random keys, values, cuts, lateness, moves and crashes, without Spark."""
+
+from __future__ import annotations
+
+import tempfile
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.histories import Histories, aggregate_cases, distinct_cases, replay
+
+RELAXED = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@RELAXED
+@given(case=aggregate_cases(), history=st.data())
+def test_aggregates_equal_the_oracle_whatever_the_history(case, history):
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory)
+    assert results == case.expected()
+
+
+@RELAXED
+@given(case=distinct_cases(), history=st.data())
+def test_distinct_equals_the_oracle_whatever_the_history(case, history):
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory)
+    assert results == case.expected()

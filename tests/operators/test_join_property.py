@@ -1,0 +1,21 @@
+"""The m-way join against the oracle: random inputs, keys, bounds, cuts, moves and crashes, without Spark.
+
+The same bodies run on real Spark, with fewer examples, in tests/spark/test_property.py.
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.histories import Histories, join_cases, replay
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(case=join_cases(), history=st.data())
+def test_results_equal_the_oracle_whatever_the_history(case, history):
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory)
+    assert results == case.expected()
