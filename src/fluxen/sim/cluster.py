@@ -23,6 +23,7 @@ MEGABIT = 1e6 / 8
 class Cluster:
     """Sizes in bytes, times in seconds, bandwidths in bytes per second.
 
+    total_groups       number of partition groups, if it is not to be `groups_per_site` times `sites`
     packet_tuples      tuples in a full packet; a producer sends a packet when it is full, or when a group is paused
     connection_tuples  room in the connection between one producer and one consumer (two 1 KB packets of 80-byte tuples)
     buffer_tuples      room in the transient skew buffer of one producer; 0 is the conventional Exchange
@@ -33,6 +34,7 @@ class Cluster:
 
     sites: int = 32
     groups_per_site: int = 64
+    total_groups: int | None = None
     group_bytes: float = 800_000.0
     tuple_bytes: float = 80.0
     service_time: float = 45e-6
@@ -57,6 +59,8 @@ class Cluster:
         for name in ("pair_bandwidth", "total_bandwidth", "disk_bandwidth", "group_bytes", "producer_time"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"cluster: {name} must be positive, got {getattr(self, name)}")
+        if self.total_groups is not None and self.total_groups < 1:
+            raise ConfigError(f"cluster: total_groups must be positive, got {self.total_groups}")
         if self.connection_tuples < 2 * self.packet_tuples:
             raise ConfigError(
                 f"cluster: a connection must hold two packets of {self.packet_tuples} tuples, got room for "
@@ -70,7 +74,7 @@ class Cluster:
 
     @property
     def groups(self) -> int:
-        return self.sites * self.groups_per_site
+        return self.sites * self.groups_per_site if self.total_groups is None else self.total_groups
 
     @property
     def peak(self) -> float:

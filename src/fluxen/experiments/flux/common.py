@@ -1,0 +1,68 @@
+"""What the Flux figures share: running a scenario, reading columns, drawing lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fluxen.experiments.figure import Row, RunOptions, pyplot
+from fluxen.policies.base import Policy
+from fluxen.sim.simulator import Result, Scenario, Simulator
+
+__all__ = ["draw", "offloaded", "simulate", "steady"]
+
+
+def simulate(options: RunOptions, label: str, scenario: Scenario, policy: Policy) -> Result:
+    """One simulated run, announced."""
+    options.progress(f"simulating {label}")
+    return Simulator(scenario, policy=policy).run()
+
+
+def steady(rows: Iterable[Row], column: str, last: int) -> float:
+    """Mean of a column over its last rows."""
+    return float(np.mean([row[column] for row in rows][-last:]))
+
+
+def offloaded(result: Result, site: int) -> list[int]:
+    """Per second: groups the site has given away so far, minus those it was given."""
+    net = np.zeros(len(result.seconds))
+    for event in result.events:
+        if event.outcome == "done" and event.kind == "move":
+            sign = (event.detail["donor"] == site) - (event.detail["receiver"] == site)
+            net[result.seconds >= event.when + event.duration] += sign * len(event.detail["pgs"])
+    return [int(n) for n in net]
+
+
+def draw(
+    rows: Sequence[Row],
+    path: Path,
+    *,
+    x: str,
+    lines: Mapping[str, str],
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    log: Sequence[str] = (),
+) -> None:
+    """A line per column; `lines` maps columns to labels, `log` names the axes on a logarithmic scale."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for column, label in lines.items():
+        points = [(row[x], row[column]) for row in rows if row.get(column) is not None and row.get(x) is not None]
+        axes.plot([p[0] for p in points], [p[1] for p in points], marker=".", label=label)
+    if "x" in log:
+        axes.set_xscale("log")
+    if "y" in log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_title(title)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
