@@ -111,6 +111,8 @@ class Slots:
 def _quota(have: NDArray[np.int64], slots: int, ratio: float) -> NDArray[np.int64]:
     """Slots each site should own: within the cheapest band, as near as possible to what it has."""
     spare = slots - int(have.sum())  # slots of sites that are gone
+    if spare == 0 and int(have.min()) > 0 and int(have.max()) <= int(np.ceil(ratio * (int(have.min()) + 1))):
+        return have.astype(np.int64)  # as good as whole slots allow
     low, high = band(have.astype(np.float64), ratio, spare=float(spare))
     quota = np.clip(have, int(low), max(int(low), int(np.ceil(high))))
     while (off := slots - int(quota.sum())) != 0:

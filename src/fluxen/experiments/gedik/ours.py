@@ -173,7 +173,7 @@ def claims(rows: list[Row]) -> list[Claim]:
     ratio = {name: mean(rows, "ratio", part="small", algorithm=name) for name in RIVALS}
     made.append(
         Claim(
-            claim="on small instances migration is nearer to the integer optimum for its balance than redist's or readj's",
+            claim="on small instances migration is nearer to the integer optimum for its balance than the others",
             holds=small["slotted"] / optimum["slotted"] <= min(small[n] / optimum[n] for n in ("redist", "readj")),
             measured={n: f"ratio {ratio[n]:.2f}: {small[n]:.3f} against {optimum[n]:.3f}" for n in RIVALS},
             paper="not in the paper",

@@ -1,7 +1,7 @@
 """Figures 12 to 14: how long a construction takes, ring included. Section 5.5.
 
-Timed is the last step of the chain, from N-1 to N sites, the best of three. The paper's machine and language (C++, 3 GHz
-Xeon) differ from any of ours; the claims compare with its figures as upper anchors and look at the shape.
+Timed is the last step of the chain, from N-1 to N sites, the best of three. The paper's machine and language differ
+from ours (C++ on a 3 GHz Xeon); the claims take its figures as upper anchors and look at the shape.
 """
 
 from __future__ import annotations

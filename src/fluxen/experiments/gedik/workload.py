@@ -1,7 +1,7 @@
 """The workload of Gedik's evaluation: Zipf-distributed keys, counted by a sketch. Trials over it are in `trial`.
 
 The k-th most frequent of ``domain`` keys has frequency proportional to 1/k**z. A run draws fresh key hashes, so each
-run places the heavy keys elsewhere, and a fresh stream of a million rows; constructions see what lossy counting makes
+run places the heavy keys elsewhere, and a fresh stream of a million rows (fewer for a tiny domain); constructions see what lossy counting makes
 of that stream, metrics use the true frequencies. Section 5.1.
 
 >>> zipf(3, 1.0).round(3).tolist()
@@ -43,8 +43,9 @@ def key_hashes(domain: int, run: int) -> Keys:
 
 
 @lru_cache(maxsize=2)
-def stream(domain: int, z: float, run: int, rows: int = ROWS) -> Keys:
+def stream(domain: int, z: float, run: int) -> Keys:
     """Key hashes of the rows of one run, in order of arrival."""
+    rows = min(ROWS, 100 * domain)
     draws = np.random.default_rng([run, domain, round(z * 1000)]).random(rows)
     ranks = np.minimum(np.searchsorted(np.cumsum(zipf(domain, z)), draws), domain - 1)
     drawn: Keys = key_hashes(domain, run)[ranks]
