@@ -18,8 +18,8 @@ Outcome: TypeAlias = Literal["running", "done", "failed", "refused"]
 class Event:
     """When, what and why; how it ended, how long it took and how many bytes it concerned.
 
-    `reason` says why it was refused or failed. The same refusal again and again is one entry: `count` says how often
-    and `last` when it was last seen.
+    The id of an adaptation is that of its action; refusals have negative ids. `reason` says why it was refused or
+    failed. The same refusal again and again is one entry: `count` says how often and `last` when it was last seen.
     """
 
     id: int

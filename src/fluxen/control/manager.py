@@ -51,6 +51,7 @@ class Manager:
         self.policy = policy
         self.limits = limits or Limits()
         self._next_id = 1
+        self._next_refusal = -1  # refusals count down: whether one repeats depends on the log, action ids must not
         self._running: dict[int, Action] = {}
         self._busy = Busy()
         self._kept = kept
@@ -65,9 +66,11 @@ class Manager:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The log in order of ids: what ended, what was refused, and what is still running."""
+        """The log in order of time: what ended, what was refused, and what is still running."""
         running = [self._event(action, outcome="running") for action in self._running.values()]
-        return tuple(sorted([*self._log, *self._refusals.values(), *running], key=lambda event: event.id))
+        return tuple(
+            sorted([*self._log, *self._refusals.values(), *running], key=lambda event: (event.when, abs(event.id)))
+        )
 
     def new_events(self) -> tuple[Event, ...]:
         """Entries that became final since the last call: store them with the epoch, the snapshot leaves them out.
@@ -122,6 +125,7 @@ class Manager:
         return {
             "version": VERSION,
             "next_id": self._next_id,
+            "next_refusal": self._next_refusal,
             "running": [action.to_dict() for action in self._running.values()],
             "site_rest": sorted(self._busy.site_rest.items()),
             "group_rest": sorted(self._busy.group_rest.items()),
@@ -136,6 +140,7 @@ class Manager:
                 "use the fluxen that wrote it or start from a new checkpoint"
             )
         self._next_id = int(state["next_id"])
+        self._next_refusal = int(state["next_refusal"])
         self._running.clear()
         self._busy = Busy(
             site_rest={int(site): end for site, end in state["site_rest"]},
@@ -203,7 +208,7 @@ class Manager:
             event = replace(known, count=known.count + 1, last=now)
         else:
             event = Event(
-                id=self._take_id(),
+                id=self._next_refusal,
                 when=now,
                 last=now,
                 kind=suggestion.kind,
@@ -213,6 +218,7 @@ class Manager:
                 reason=reason,
                 detail=encode(suggestion),
             )
+            self._next_refusal -= 1
         self._refusals[(what, reason)] = event  # at the end: the oldest are forgotten first
         if len(self._refusals) > self._kept:
             del self._refusals[next(iter(self._refusals))]

@@ -18,7 +18,7 @@ from fluxen.sim.simulator import Scenario
 
 __all__ = ["FIGURE"]
 
-KILOBYTES = (0, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
+KILOBYTES = (0, 16, 32, 64, 128, 256, 512)
 
 
 def run(options: RunOptions) -> list[Row]:
@@ -26,7 +26,9 @@ def run(options: RunOptions) -> list[Row]:
     sizes = options.params.get("kilobytes", KILOBYTES)
     base = Cluster(sites=sites)
     rotating = tuple(CpuLoad(sites=(i,), start=0.5 * i, end=0.5 * (i + 1)) for i in range(sites))
-    quiet = Scenario(cluster=replace(base, buffer_tuples=0), seconds=0.5 * sites, seed=options.seed)
+    quiet = Scenario(
+        cluster=replace(base, buffer_tuples=0), seconds=0.5 * sites, step=4e-3, report=0.012, seed=options.seed
+    )
     unloaded = simulate(options, "the unloaded cluster", quiet, Static()).mean
     rows: list[Row] = []
     for kilobytes in sizes:
