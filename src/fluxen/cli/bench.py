@@ -10,6 +10,7 @@ import importlib.util
 import json
 import math
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -54,11 +55,14 @@ def run(args: argparse.Namespace) -> int:
     options = Options(scale=float(args.scale), rediscover=args.rediscover, sink=args.sink)
     console = Console(stderr=True, highlight=False)
     work = Path(args.keep).absolute() if args.keep else Path(tempfile.mkdtemp(prefix="fluxen-bench-"))
+    # asked to end: leave through the clean-up below instead of at once
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with console.status(f"fluxen bench {args.name}"):
             context = Context(work=work, options=options, say=lambda line: console.print(line, markup=False))
             found = BENCHES[args.name](context)
     finally:
+        signal.signal(signal.SIGTERM, before)
         if not args.keep:
             shutil.rmtree(work, ignore_errors=True)
     if args.json:

@@ -5,8 +5,11 @@ Started by ../runner.py, which also watches its memory and ends it; ../job.py is
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -16,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from fluxen.bench.job import Batch, Job, Outcome
-from fluxen.bench.memory import footprint
+from fluxen.bench.memory import footprint, session_pids
 
 _POLL_S = 0.05
 
 
 def main(job_file: str, report_file: str) -> None:
     job = Job.load(Path(job_file))
+    threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
     try:
         outcome = _run(job)
     except ImportError as error:
@@ -31,6 +35,16 @@ def main(job_file: str, report_file: str) -> None:
         traceback.print_exc()
         outcome = Outcome(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
     outcome.save(Path(report_file))
+
+
+def _follow_parent(parent: int) -> None:
+    """End the whole session when the benchmark is gone, however it went: no JVM stays behind."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    own = os.getpid()
+    for pid in [pid for pid in session_pids(os.getsid(0)) if pid != own] + [own]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _run(job: Job) -> Outcome:
