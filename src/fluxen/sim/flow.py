@@ -71,6 +71,7 @@ class Flow:
         self.busy: Floats = np.zeros(sites)
         self.idle: Floats = np.zeros(sites)
         # accumulated for the result
+        self.produced = 0.0
         self.processed = 0.0
         self.latency = 0.0
         self._drawn: Floats = np.zeros(groups)  # tuples decided on and not produced yet
@@ -95,6 +96,7 @@ class Flow:
             queue = float(np.min(np.where(by_site > 0, self.cluster.site_queue / by_site, np.inf)))
         self.queued = self.shares * queue
         self.buffered = self.shares * self.cluster.buffer
+        self.produced = float(self.queued.sum() + self.buffered.sum())
         self.regroup()
 
     def regroup(self) -> None:
@@ -188,6 +190,7 @@ class Flow:
             ceiling=min(1.0, self.cluster.sites * dt / self.cluster.producer_time / pending),
         )
         self._last_amount = part * pending
+        self.produced += part * pending
         total = self._held + part * mixture
         sent = np.minimum(total, free)
         self.buffered += part * self._drawn
