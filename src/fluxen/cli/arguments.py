@@ -1,0 +1,20 @@
+"""Argument types that several commands share; argparse turns their complaints into exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, with or without thousands separators.
+
+    >>> positive("1,000")
+    1000
+    """
+    try:
+        value = int(text.replace(",", "").replace("_", ""))
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
+    return value

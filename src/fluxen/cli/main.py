@@ -1,0 +1,62 @@
+"""The `fluxen` command. One module per subcommand, imported only when it is called: `inspect` needs no Java.
+
+Exit codes: 0 for success, 1 for an error or a failed check, 2 for bad arguments, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from fluxen import __version__
+from fluxen.errors import FluxenError
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "demo": "the main job on an embedded Spark, live in the terminal",
+    "run": "run a query described in a TOML file",
+    "inspect": "show what a checkpoint holds and verify it",
+    "bench": "measure against Spark's own operators on the same files",
+    "figure": "reproduce a figure of a paper",
+    "simulate": "run a policy on a simulated cluster",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = _parser(words).parse_args(words)
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # argparse has said what is wrong
+        return stop.code if isinstance(stop.code, int) else 1
+    except FluxenError as error:
+        sys.stderr.write(f"fluxen: {' '.join(str(error).split())}\n")
+        return 1
+    except BrokenPipeError:
+        # the reader went away (`fluxen inspect ... | head`); nothing must be flushed into the closed pipe at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\nfluxen: interrupted\n")
+        return 130
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser with the full arguments of the one command that was named."""
+    parser = argparse.ArgumentParser(prog="fluxen", description="Adaptive stateful streaming for PySpark.")
+    parser.add_argument("--version", action="version", version=f"fluxen {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    named = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        if name == named:
+            import_module(f"fluxen.cli.{name}").add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
