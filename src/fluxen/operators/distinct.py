@@ -16,7 +16,7 @@ from fluxen.operators.base import Input, SiteBatch
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, total_order
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2
-from fluxen.typing import MAX_TIME, UNBOUNDED, Groups, Ints, Json, Mask
+from fluxen.typing import MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Distinct:
         """Per key, greedily: the first unseen row, then the first unseen row more than `within` later, and so on."""
         rows = np.flatnonzero(~seen)
         kept: list[Ints] = []
-        until = np.full(int(kid[-1]) + 1, -MAX_TIME, dtype=np.int64)
+        until = np.full(int(kid[-1]) + 1, MIN_TIME - 1, dtype=np.int64)
         while len(rows):
             rows = rows[t[rows] > until[kid[rows]]]
             heads = rows[boundaries(kid[rows])] if len(rows) else rows

@@ -98,17 +98,19 @@ def lay_out(
     inputs: Sequence[tuple[DataFrame, Sequence[Column], Sequence[tuple[str, str]]]], *, weighted: bool = False
 ) -> tuple[DataFrame, Wire]:
     """One DataFrame of all inputs in wire layout, from (df, key columns and time, payload (column, source) pairs)."""
-    typed = [
-        [(name, field(df, source, "column").dataType.simpleString()) for name, source in payload]
-        for df, _, payload in inputs
-    ]
+    kinds: dict[str, st.DataType] = {}
+    typed = []
+    for df, _, payload in inputs:
+        types = [field(df, source, "column").dataType for _, source in payload]
+        kinds.update({kind.simpleString(): kind for kind in types})
+        typed.append([(name, kind.simpleString()) for (name, _), kind in zip(payload, types)])
     placed, slots = assign_slots(typed)
     union: DataFrame | None = None
     second = False
     for number, ((df, keys, payload), pairs) in enumerate(zip(inputs, placed)):
         sources = dict(payload)
         filled = {slot: F.col(quoted(sources[name])) for name, slot in pairs}
-        columns = [filled.get(slot, F.lit(None)).cast(_ddl(slots[slot])).alias(slot) for slot in slots]
+        columns = [filled.get(slot, F.lit(None)).cast(kinds[slots[slot]]).alias(slot) for slot in slots]
         extra = [F.col(WEIGHT)] if weighted else []
         part = df.select(F.lit(number).cast("int").alias(IN), *keys, *extra, *columns)
         second = H2 in part.columns
@@ -116,10 +118,6 @@ def lay_out(
     assert union is not None
     wire = Wire(inputs=tuple(tuple(pairs) for pairs in placed), exact=not second, weighted=weighted)
     return union, wire
-
-
-def _ddl(simple: str) -> str:
-    return simple
 
 
 def group_expression(routing: Routing) -> str:
@@ -146,13 +144,13 @@ def markers(spark: SparkSession, sites: int, schema: st.StructType) -> DataFrame
     columns = []
     for column in schema.fields:
         if column.name == IN:
-            columns.append(f"cast({MARKER} as int) as {IN}")
+            columns.append(F.lit(MARKER).cast("int").alias(IN))
         elif column.name == H:
-            columns.append(f"id as {H}")
+            columns.append(F.col("id").alias(H))
         else:
-            columns.append(f"cast(null as {column.dataType.simpleString()}) as {quoted(column.name)}")
-    site = f"element_at(cast(split('{values}', ',') as array<int>), cast(id as int) + 1) as {SITE}"
-    return spark.range(0, sites, 1, 1).selectExpr(*columns, site)
+            columns.append(F.lit(None).cast(column.dataType).alias(column.name))
+    site = F.expr(f"element_at(cast(split('{values}', ',') as array<int>), cast(id as int) + 1) as {SITE}")
+    return spark.range(0, sites, 1, 1).select(*columns, site)
 
 
 _values: dict[int, list[int]] = {}

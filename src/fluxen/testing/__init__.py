@@ -1,8 +1,8 @@
 """What users need to test their own queries.
 
 `oracle` computes a query over all rows at once, in plain Python; `Bench` runs the engine in one process, with crashes
-wherever a test wants them; `feed` (in `fluxen.spark.feed`) streams Arrow tables into Spark batch by batch; `FakeClock`
-stands still until told otherwise.
+wherever a test wants them; `feed` and `feeds` (in `fluxen.spark.feed`) stream Arrow tables into Spark batch by batch;
+`FakeClock` stands still until told otherwise.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "aggregate",
     "distinct",
     "feed",
+    "feeds",
     "join",
     "oracle",
     "stateful",
@@ -48,8 +49,8 @@ class FakeClock:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "feed":  # needs Spark
-        from fluxen.spark.feed import feed
+    if name in ("feed", "feeds"):  # need Spark
+        from fluxen.spark import feed
 
-        return feed
+        return getattr(feed, name)
     raise AttributeError(f"module 'fluxen.testing' has no attribute {name!r}")
