@@ -98,7 +98,7 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
     stages = []
     for number, stage in enumerate(epoch.stages):
         mine = [records[number, site] for site in range(stage.routing.sites)]
-        busy = [_busy(record) for record in mine]
+        busy = [busy_seconds(record) for record in mine]
         slowest = max(busy, default=0.0)
         sites = [
             {
@@ -127,7 +127,8 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
     return {"stages": stages}
 
 
-def _busy(record: CommitRecord) -> float:
+def busy_seconds(record: CommitRecord) -> float:
+    """Time a site worked: neither waiting for rows nor for whoever takes the results."""
     return sum(value for name, value in record.seconds.items() if name not in ("wait", "emit"))
 
 

@@ -11,8 +11,9 @@ sees. The columns themselves are described in `fluxen.policies.base`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,9 +49,6 @@ class SiteRecord:
     pg_rank: ArrayLike = ()
 
 
-_COLUMNS = ("rows_in", "rows_out", "bytes", "spilled_bytes", "backlog")
-
-
 def collect(
     records: Iterable[SiteRecord],
     *,
@@ -60,71 +58,90 @@ def collect(
     seconds: float,
     capacity: ArrayLike | None = None,
 ) -> Stats:
-    """Merge the commit records of one micro-batch. Groups nobody reported count zero; sites too."""
+    """Merge the commit records of one micro-batch. Groups nobody reported count zero; sites too.
+
+    A group that two sites report, because it moved between them, is summed.
+    """
     ids = np.asarray(pg, dtype=np.int64)
-    table = {name: np.zeros(len(ids)) for name in _COLUMNS}
-    last = np.zeros(len(ids))
-    rank = np.full(len(ids), -1, dtype=np.int64)
-    totals = np.zeros((4, sites))
-    extra = np.zeros((2, sites))
-    for record in records:
+    reports = list(records)
+    for record in reports:
         if not 0 <= record.site < sites:
             raise ConfigError(
                 f"commit record of site {record.site}: the stage has sites 0..{sites - 1}; drop the record"
             )
-        totals[:, record.site] += record.rows_in, record.rows_out, record.busy, record.idle
-        rows = _rows(ids, np.asarray(record.pg, dtype=np.int64), record.site)
-        for name in _COLUMNS:
-            column = _column(record, name, len(rows))
-            np.add.at(table[name], rows, column)  # a group that is moving may be reported by two sites
-            if name == "bytes":
-                extra[0, record.site] += column.sum() if record.bytes is None else record.bytes
-            elif name == "spilled_bytes":
-                extra[1, record.site] += column.sum() if record.spilled_bytes is None else record.spilled_bytes
-        np.maximum.at(last, rows, _column(record, "last_update", len(rows)))
-        if np.size(record.pg_rank):
-            rank[rows] = np.asarray(record.pg_rank, dtype=np.int64)
+    groups = [np.asarray(record.pg, dtype=np.int64) for record in reports]
+    lengths = [len(part) for part in groups]
+    site = np.repeat(np.array([record.site for record in reports], dtype=np.int64), lengths)
+    rows = _rows(ids, np.concatenate([np.zeros(0, dtype=np.int64), *groups]), site)
+
+    def column(name: str, missing: float = 0.0) -> Floats:
+        return _column(reports, f"pg_{name}", lengths, missing)
+
+    def per_group(values: Floats) -> Floats:
+        return np.bincount(rows, weights=values, minlength=len(ids)).astype(np.float64)
+
+    def per_site(name: str, values: Floats | None = None) -> Floats:
+        """A site's own total where it gave one, otherwise the sum over its groups."""
+        total = np.zeros(sites)
+        if values is not None:
+            silent = np.array([getattr(record, name) is None for record in reports], dtype=np.bool_)
+            total += np.bincount(site, weights=values * np.repeat(silent, lengths), minlength=sites)
+        for record in reports:
+            total[record.site] += getattr(record, name) or 0.0
+        return total
+
+    held, spilled = column("bytes"), column("spilled_bytes")
+    last = np.zeros(len(ids))
+    np.maximum.at(last, rows, column("last_update"))
+    rank = np.full(len(ids), -1, dtype=np.int64)
+    np.maximum.at(rank, rows, column("rank", -1.0).astype(np.int64))
     return Stats.build(
         sites=sites,
         placement=placement,
         seconds=seconds,
         pg=ids,
-        site_rows_in=totals[0],
-        site_rows_out=totals[1],
-        busy=totals[2],
-        idle=totals[3],
-        site_bytes=extra[0],
-        site_spilled=extra[1],
+        site_rows_in=per_site("rows_in"),
+        site_rows_out=per_site("rows_out"),
+        busy=per_site("busy"),
+        idle=per_site("idle"),
+        site_bytes=per_site("bytes", held),
+        site_spilled=per_site("spilled_bytes", spilled),
         capacity=capacity,
-        rows_in=table["rows_in"],
-        rows_out=table["rows_out"],
-        bytes=table["bytes"],
-        spilled=table["spilled_bytes"],
-        backlog=table["backlog"],
+        rows_in=per_group(column("rows_in")),
+        rows_out=per_group(column("rows_out")),
+        bytes=per_group(held),
+        spilled=per_group(spilled),
+        backlog=per_group(column("backlog")),
         last_update=last,
         rank=rank,
     )
 
 
-def _column(record: SiteRecord, name: str, size: int) -> Floats:
-    values = np.asarray(getattr(record, f"pg_{name}"), dtype=np.float64)
-    if len(values) == 0:
-        return np.zeros(size)
-    if len(values) != size:
-        raise ConfigError(
-            f"commit record of site {record.site}: column pg_{name} has {len(values)} entries for {size} groups; "
-            "write one entry per group"
-        )
-    return values
+def _column(reports: Sequence[SiteRecord], name: str, lengths: Sequence[int], missing: float) -> Floats:
+    """One column of all records, one after the other: a few large operations instead of many small ones."""
+    parts: list[Any] = []
+    for record, size in zip(reports, lengths):
+        values: Any = getattr(record, name)
+        if len(values) == size:
+            parts.append(values)
+        elif len(values) == 0:
+            parts.append(np.full(size, missing))
+        else:
+            raise ConfigError(
+                f"commit record of site {record.site}: column {name} has {len(values)} entries for {size} groups; "
+                "write one entry per group"
+            )
+    return np.concatenate([np.zeros(0), *parts]).astype(np.float64)
 
 
-def _rows(ids: Ints, pgs: Ints, site: int) -> Ints:
+def _rows(ids: Ints, pgs: Ints, site: Ints) -> Ints:
     rows = np.searchsorted(ids, pgs)
     known = rows < len(ids)
     known[known] = ids[rows[known]] == pgs[known]
     if not known.all():
+        bad = int(np.flatnonzero(~known)[0])
         raise ConfigError(
-            f"commit record of site {site}: partition group {int(pgs[~known][0])} is not in the routing table; "
+            f"commit record of site {site[bad]}: partition group {pgs[bad]} is not in the routing table; "
             "pass the table of the epoch the record belongs to"
         )
     return rows
