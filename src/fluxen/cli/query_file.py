@@ -1,0 +1,216 @@
+"""Query files: what a TOML file may say, checked before Spark starts.
+
+Every table and key is named here; a misspelt one is an error that lists the ones there are. Values that only Spark can
+judge, such as a column's name, are checked when the query is built (`fluxen.spark.described`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluxen.errors import ConfigError, QueryError
+from fluxen.operators.functions import PARTS, Aggregate
+from fluxen.typing import Json
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["QueryFile", "read_query"]
+
+_TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt", "sink", "trigger")
+_KEYS = {
+    "session": ("master", "settings"),
+    "source": ("format", "path", "schema", "options"),
+    "join": ("on", "time", "within", "between", "lateness"),
+    "distinct": ("by", "time", "within", "lateness"),
+    "aggregate": ("by", "time", "window", "last", "lateness", "values"),
+    "adapt": ("sites", "partitions", "memory_per_site", "policy", "partitioner", "clock"),
+    "sink": ("format", "path", "checkpoint", "partition_by", "options"),
+    "trigger": ("availableNow", "processingTime", "once"),
+    "between": ("later", "earlier", "least", "most"),
+}
+_CALL = re.compile(r"\s*(\w+)\s*\(\s*(.*?)\s*\)\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryFile:
+    """A query file after all checks that need no Spark; paths are absolute or URIs."""
+
+    name: str
+    master: str | None
+    settings: dict[str, str]
+    sources: dict[str, Json]
+    join: Json | None
+    distinct: Json | None
+    aggregate: Json | None
+    aggregates: dict[str, Aggregate]
+    adapt: Json
+    sink: Json
+    trigger: Json
+
+    @property
+    def steps(self) -> list[str]:
+        named = {"join": self.join, "distinct": self.distinct, "aggregate": self.aggregate}
+        return [name for name, table in named.items() if table is not None]
+
+
+def read_query(path: Path) -> QueryFile:
+    """Read and check a query file."""
+    if path.suffix.lower() == ".sql":
+        raise ConfigError(
+            f"{path} is SQL, which fluxen run does not read yet; describe the query in a TOML file instead"
+        )
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no query file {path}; give the path of a TOML file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the query file {path}: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the query file {path} is not TOML: {error}") from error
+    return _query(data, path)
+
+
+def _query(data: Json, path: Path) -> QueryFile:
+    _known(data, _TABLES, "the query file", "table")
+    base = path.resolve().parent
+    session = _table(data, "session")
+    sources = {name: _source(name, table, base) for name, table in _sources(data).items()}
+    joined, distinct, aggregate = (_optional(data, name) for name in ("join", "distinct", "aggregate"))
+    _check_steps(sources, joined, distinct, aggregate)
+    return QueryFile(
+        name=str(data.get("name", path.stem)),
+        master=session.get("master"),
+        settings={key.replace(".", "__"): _text(value) for key, value in session.get("settings", {}).items()},
+        sources=sources,
+        join=None if joined is None else {**joined, "between": _between(joined)},
+        distinct=distinct,
+        aggregate=aggregate,
+        aggregates=_aggregates(aggregate),
+        adapt=_table(data, "adapt"),
+        sink=_sink(data, base),
+        trigger=_trigger(data),
+    )
+
+
+def _known(found: Iterable[str], known: Iterable[str], where: str, what: str = "key") -> None:
+    unknown = sorted(set(found) - set(known))
+    if unknown:
+        raise ConfigError(f"{where} has an unknown {what} {unknown[0]!r}; there are: {', '.join(known)}")
+
+
+def _table(data: Json, name: str, where: str | None = None) -> Json:
+    table = data.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where or name} must be a table, got {table!r}; write [{where or name}]")
+    _known(table, _KEYS.get(name, table), f"[{where or name}]")
+    return table
+
+
+def _optional(data: Json, name: str) -> Json | None:
+    return _table(data, name) if name in data else None
+
+
+def _sources(data: Json) -> Json:
+    sources = data.get("sources")
+    if not isinstance(sources, dict) or not sources:
+        raise ConfigError("the query file names no source; add [sources.NAME] with format and path")
+    return sources
+
+
+def _source(name: str, table: Any, base: Path) -> Json:
+    if not isinstance(table, dict):
+        raise ConfigError(f"sources.{name} must be a table, got {table!r}; write [sources.{name}]")
+    _known(table, _KEYS["source"], f"[sources.{name}]")
+    made = {"format": "parquet", "options": {}, **table}
+    if "path" in made:
+        made["path"] = _absolute(made["path"], base)
+    return {**made, "options": {key: _text(value) for key, value in made["options"].items()}}
+
+
+def _absolute(path: str, base: Path) -> str:
+    return path if "://" in path else str(base / path)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_steps(sources: Json, joined: Json | None, distinct: Json | None, aggregate: Json | None) -> None:
+    if joined is None and distinct is None and aggregate is None:
+        raise ConfigError("the query file does nothing: add [join], [distinct] or [aggregate]")
+    if joined is not None and distinct is not None:
+        raise ConfigError("[join] and [distinct] cannot follow each other in one query; use one of them")
+    if distinct is not None and aggregate is not None:
+        raise ConfigError("[distinct] and [aggregate] cannot follow each other in one query; use one of them")
+    if joined is None and len(sources) > 1:
+        raise ConfigError(f"there are {len(sources)} sources and no [join] to bring them together")
+    for name, table, needed in (("join", joined, "on"), ("distinct", distinct, "by"), ("aggregate", aggregate, "by")):
+        if table is not None and needed not in table:
+            raise ConfigError(f"[{name}] needs {needed}: the key column, or a list of them")
+
+
+def _between(joined: Json) -> Any:
+    """A list of {later, earlier, least, most} as fx.join() takes it."""
+    if "between" not in joined:
+        return None
+    bounds = {}
+    for entry in joined["between"]:
+        _known(entry, _KEYS["between"], "[[join.between]]")
+        if "later" not in entry or "earlier" not in entry:
+            raise ConfigError("[[join.between]] needs later and earlier, the names of two sources")
+        bounds[entry["later"], entry["earlier"]] = (entry.get("least"), entry.get("most"))
+    return bounds
+
+
+def _aggregates(table: Json | None) -> dict[str, Aggregate]:
+    if table is None:
+        return {}
+    values = table.get("values")
+    if not isinstance(values, dict) or not values:
+        raise ConfigError("[aggregate] needs values, such as values = { n = 'count()', low = 'min(price)' }")
+    return {name: _aggregate(name, text) for name, text in values.items()}
+
+
+def _aggregate(name: str, text: Any) -> Aggregate:
+    """`min(price)` as the user's fx.min("price").
+
+    >>> _aggregate("low", "min(price)")
+    Aggregate(kind='min', column='price')
+    """
+    if name in _KEYS["aggregate"]:
+        raise QueryError(f"an aggregate cannot be called {name!r}, which [aggregate] uses itself; choose another name")
+    match = _CALL.fullmatch(str(text))
+    kind = next((kind for kind in PARTS if match and kind == match.group(1)), None)
+    if match is None or kind is None:
+        raise QueryError(f"{name} = {text!r} is not an aggregate; write one of {', '.join(PARTS)}, as in 'min(price)'")
+    column = match.group(2) or None
+    if column is None and kind != "count":
+        raise QueryError(f"{name} = {text!r} needs a column, as in '{kind}(price)'")
+    return Aggregate(kind, column)
+
+
+def _sink(data: Json, base: Path) -> Json:
+    sink = _table(data, "sink")
+    for needed in ("format", "checkpoint"):
+        if needed not in sink:
+            raise ConfigError(f"[sink] needs {needed}; for instance format = 'parquet' and checkpoint = 'checkpoint'")
+    options = {key: _text(value) for key, value in sink.get("options", {}).items()}
+    made = {**sink, "options": options, "checkpoint": _absolute(sink["checkpoint"], base)}
+    if "path" in made:
+        made["path"] = _absolute(made["path"], base)
+    return made
+
+
+def _trigger(data: Json) -> Json:
+    trigger = _table(data, "trigger") or {"availableNow": True}
+    if len(trigger) != 1:
+        raise ConfigError(f"[trigger] takes one of {', '.join(_KEYS['trigger'])}, got {', '.join(trigger)}")
+    return trigger

@@ -1,0 +1,63 @@
+"""`fluxen run FILE`: a query described in a TOML file, run until its input ends or Ctrl-C.
+
+`fluxen.cli.query_file` reads and checks the file, `fluxen.spark.described` builds the query, and
+`examples/offers-query.toml` shows the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fluxen.cli.progress import follow
+from fluxen.cli.query_file import QueryFile, read_query
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "run",
+        help="run a query described in a TOML file",
+        description="Run a query described in a TOML file: sources, join, distinct, aggregate, sink, adapt, trigger. "
+        "Paths in the file are relative to it. Progress goes to stderr.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the query, a TOML file")
+    parser.add_argument("--plain", action="store_true", help="one line per micro-batch instead of a live view")
+    parser.add_argument("--check", action="store_true", help="check the file without starting Spark")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    query = read_query(Path(args.file))
+    if args.check:
+        print(f"{args.file}: {', '.join(query.sources)} -> {' -> '.join(query.steps)} -> {query.sink['format']}")
+        return 0
+    log = Path(tempfile.mkdtemp(prefix="fluxen-run-")) / "spark.log"
+    _run(query, log, Console(stderr=True, highlight=False), plain=args.plain)
+    log.unlink(missing_ok=True)
+    log.parent.rmdir()
+    return 0
+
+
+def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> None:
+    from fluxen.spark.described import start
+    from fluxen.spark.quiet import explained, quiet_session
+
+    with quiet_session(log, app=query.name, master=query.master, **query.settings) as spark:
+        try:
+            run = start(spark, query)
+            try:
+                tracker = follow(run, query.name, console, plain=plain)
+            finally:
+                if run.isActive:
+                    run.stop()
+        except Exception as error:
+            raise explained(error, log) from error
+    rows, results = tracker.total("rows"), tracker.total("results")
+    console.print(f"{query.name}: {rows:,} rows, {results:,} results in {len(tracker.seen)} epochs")

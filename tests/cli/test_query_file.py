@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluxen.cli.main import main
+from fluxen.cli.query_file import read_query
+from fluxen.errors import FluxenError
+
+WHOLE = """
+name = "cheapest"
+[session]
+master = "local[2]"
+settings = { "spark.sql.shuffle.partitions" = 2 }
+[sources.a]
+path = "a"
+options = { maxFilesPerTrigger = 1 }
+[sources.b]
+format = "rate"
+[join]
+on = ["k"]
+time = "ts"
+[[join.between]]
+later = "b"
+earlier = "a"
+least = "0 seconds"
+[aggregate]
+by = "k"
+values = { n = "count()", low = "min(a_v)" }
+[adapt]
+sites = 2
+[sink]
+format = "parquet"
+path = "out"
+checkpoint = "file:///elsewhere"
+[trigger]
+processingTime = "5 seconds"
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "query.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_says_everything_a_query_needs(tmp_path: Path) -> None:
+    query = read_query(write(tmp_path, WHOLE))
+    assert query.name == "cheapest"
+    assert query.settings == {"spark__sql__shuffle__partitions": "2"}
+    assert query.sources["a"]["path"] == str(tmp_path / "a")
+    assert query.sources["a"]["options"] == {"maxFilesPerTrigger": "1"}
+    assert query.join == {"on": ["k"], "time": "ts", "between": {("b", "a"): ("0 seconds", None)}}
+    assert [str(aggregate) for aggregate in query.aggregates.values()] == ["count()", "min(a_v)"]
+    assert query.sink["checkpoint"] == "file:///elsewhere"
+    assert query.steps == ["join", "aggregate"]
+
+
+def test_check_reads_the_file_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(write(tmp_path, WHOLE)), "--check"]) == 0
+    assert "a, b -> join -> aggregate -> parquet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[trigger]", "[triger]", "unknown table 'triger'"),
+        ("on = ", "keys = ", "unknown key 'keys'"),
+        ('on = ["k"]', "", "[join] needs on"),
+        ("min(a_v)", "median(a_v)", "is not an aggregate"),
+        ("min(a_v)", "min()", "needs a column"),
+        ("low = ", "last = ", "cannot be called 'last'"),
+        ('earlier = "a"', "", "later and earlier"),
+        ('format = "parquet"\n', "", "[sink] needs format"),
+        ('processingTime = "5 seconds"', "once = true\navailableNow = true", "takes one of"),
+        ("[join]", "[distinct]\nby = 'k'\n[join]", "use one of them"),
+        ("name =", "name", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in WHOLE
+    with pytest.raises(FluxenError) as caught:
+        read_query(write(tmp_path, WHOLE.replace(old, new)))
+    assert said in str(caught.value)
+
+
+def test_sql_is_for_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "query.sql").write_text("SELECT 1")
+    assert main(["run", str(tmp_path / "query.sql")]) == 1
+    assert "SQL" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(tmp_path / "none.toml")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

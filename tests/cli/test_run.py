@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fluxen.cli.main import main
+
+pytestmark = pytest.mark.spark
+
+QUERY = """
+[sources.clicks]
+path = "clicks"
+[aggregate]
+by = "user"
+values = { n = "count()", top = "max(value)" }
+[adapt]
+sites = 2
+partitions = 8
+policy = { name = "FluxLoad", imbalance = 1.5 }
+[sink]
+format = "parquet"
+path = "out"
+checkpoint = "checkpoint"
+"""
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Path:
+    (tmp_path / "clicks").mkdir()
+    start = datetime.datetime(2026, 1, 1)
+    rows = [{"user": f"u{i % 3}", "value": i, "ts": start + datetime.timedelta(seconds=i)} for i in range(30)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "clicks" / "0.parquet")
+    (tmp_path / "query.toml").write_text(QUERY)
+    return tmp_path / "query.toml"
+
+
+def test_a_query_file_runs_to_its_end_and_again_from_its_checkpoint(
+    spark: Any, query: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(query), "--plain"]) == 0
+    found = sorted(pq.read_table(query.parent / "out").to_pylist(), key=lambda row: row["user"])
+    assert found == [{"user": f"u{i}", "n": 10, "top": 27 + i} for i in range(3)]
+    assert "30 rows, 3 results in 1 epochs" in capsys.readouterr().err
+    assert main(["run", str(query), "--plain"]) == 0
+    assert pq.read_table(query.parent / "out").num_rows == 3
+    assert main(["inspect", str(query.parent / "checkpoint")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('path = "clicks"', 'path = "clocks"', "source 'clicks' cannot be read"),
+        ('by = "user"', 'by = "usr"', "'usr' is not a column"),
+        ("imbalance = 1.5", "unbalance = 1.5", "FluxLoad"),
+        ("FluxLoad", "FluxLod", "must be one of"),
+        ("sites = 2", "sites = 9", "sites must be between"),
+    ],
+)
+def test_what_only_spark_can_know_is_one_line_too(
+    spark: Any, query: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+) -> None:
+    query.write_text(QUERY.replace(old, new))
+    assert main(["run", str(query), "--plain"]) == 1
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1
