@@ -178,7 +178,7 @@ def join_cases(draw: Any) -> Case:
 
     def expected() -> list[dict[str, Any]]:
         inputs = {name: [batch[i] for batch in batches] for i, name in enumerate(names)}
-        return oracle.join(inputs, dict.fromkeys(names, list(keys)), dict.fromkeys(names, "ts"), fits, lateness)
+        return oracle.join(inputs, {name: list(keys) for name in names}, dict.fromkeys(names, "ts"), fits, lateness)
 
     return Case([stage], batches, expected)
 

@@ -26,6 +26,11 @@ _PUBLIC = {
     "stddev": "fluxen.operators.functions",
     "first": "fluxen.operators.functions",
     "last": "fluxen.operators.functions",
+    **dict.fromkeys(["Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid"], "fluxen.policies"),
+    **dict.fromkeys(
+        ["UniformHash", "ConsistentHash", "Scan", "Redist", "Readj", "Slotted"],
+        "fluxen.partitioning",
+    ),
     "FluxenError": "fluxen.errors",
 }
 
@@ -39,6 +44,17 @@ if TYPE_CHECKING:
     from fluxen.operators.functions import min as min
     from fluxen.operators.functions import stddev as stddev
     from fluxen.operators.functions import sum as sum
+    from fluxen.partitioning import ConsistentHash as ConsistentHash
+    from fluxen.partitioning import Readj as Readj
+    from fluxen.partitioning import Redist as Redist
+    from fluxen.partitioning import Scan as Scan
+    from fluxen.partitioning import Slotted as Slotted
+    from fluxen.partitioning import UniformHash as UniformHash
+    from fluxen.policies import FluxHybrid as FluxHybrid
+    from fluxen.policies import FluxLoad as FluxLoad
+    from fluxen.policies import FluxMemory as FluxMemory
+    from fluxen.policies import Random as Random
+    from fluxen.policies import Static as Static
     from fluxen.spark.query import Query as Query
     from fluxen.spark.query import aggregate as aggregate
     from fluxen.spark.query import distinct as distinct

@@ -1,4 +1,4 @@
-"""Aggregation and distinct against the oracle: random keys, values, cuts, lateness, moves and crashes, without Spark."""
+"""Aggregation and distinct against the oracle: random keys, cuts, lateness, moves and crashes, without Spark."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ their state. The third form, over the last n rows of each key, needs the rows th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -225,5 +226,5 @@ def _slices(rows: int) -> Iterator[tuple[int, int]]:
     """Intervals of the hash space that each hold about `CLOSE_ROWS` of so many rows."""
     pieces = max(1, -(-rows // CLOSE_ROWS))
     edges = [-(2**63) + (2**64 * k) // pieces for k in range(pieces + 1)]
-    for a, b in zip(edges, edges[1:]):
+    for a, b in itertools.pairwise(edges):
         yield a, b - 1

@@ -98,7 +98,7 @@ class LastRows:
         reported = np.flatnonzero(order >= len(owner) - len(kid))
         columns = {name: table.column(name) for name in self.keys}
         if self.time is not None:
-            columns[self.time] = pa.array(t).view(self.time_type)
+            columns[self.time] = pa.array(t, mask=t == MIN_TIME).view(self.time_type)
         for measure in self.measures:
             values = None
             if measure.column is not None:

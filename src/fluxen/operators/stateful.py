@@ -75,8 +75,9 @@ class Stateful:
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(boundaries(groups[order].astype(np.int64)))
         ends = np.append(starts[1:], len(order))
+        stamps = pa.array(rows.t, mask=rows.t == MIN_TIME)
         table = pa.table(
-            {n: rows.table.column(n) if kind is None else pa.array(rows.t).view(kind) for n, kind in self.columns}
+            {name: rows.table.column(name) if kind is None else stamps.view(kind) for name, kind in self.columns}
         )
         ids = groups[order][starts].astype(np.int64)
         keys = _keys(ids, batch.routing.partitions, batch.routing.explicit, batch.routing.explicit_groups)

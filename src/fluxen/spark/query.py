@@ -112,7 +112,7 @@ def join(
     if any(streaming.values()) and not all(streaming.values()):
         static = [name for name, flag in streaming.items() if not flag]
         raise QueryError(
-            f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or read it as a stream"
+            f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or stream it"
         )
     built = stages.join_stage(inputs, on, time, within, between, lateness)
     if all(streaming.values()):

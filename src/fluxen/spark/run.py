@@ -7,10 +7,12 @@ batch. What an epoch becomes is decided in `fluxen.control.coordinator`; this mo
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +20,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
+from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, expected, first_epoch, flush_due
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
+from fluxen.operators.stateful import Stateful
+from fluxen.policies.base import Rescale, Suggestion
 from fluxen.spark.query import Query
 from fluxen.spark.sinks import Sink
 from fluxen.spark.stage import Pins, run_stage
 from fluxen.state.epoch import Epoch, EpochLog
-from fluxen.state.record import missing_sites, read_records
+from fluxen.state.record import CommitRecord, missing_sites, read_records
 from fluxen.state.routing import Routing
 from fluxen.state.store import Store
 from fluxen.typing import MAX_TIME, Json
@@ -63,7 +68,17 @@ class Run:
         self._stopped = threading.Event()
         self._done = threading.Event()
         self._session: SparkSession | None = None
-        self._requests: list[Json] = []
+        self._requests: list[Suggestion] = []
+        adapt = query.options
+        self._adaptations = [
+            Adaptation(
+                policy=copy.deepcopy(adapt.policy),
+                partitioner=adapt.partitioner,
+                memory=adapt.memory,
+                divisible=not isinstance(stage.operator, Stateful),
+            )
+            for stage in self._stages
+        ]
         self._epoch: Epoch
         self._spark_query: StreamingQuery
 
@@ -72,6 +87,8 @@ class Run:
     def start(self) -> Run:
         self._log.identify(self._identity())
         self._epoch = self._log.latest() or self._first()
+        for adaptation, snapshot in zip(self._adaptations, self._epoch.control.get("stages", [])):
+            adaptation.restore(snapshot)
         self._log.sweep(self._epoch.number)
         self._epoch = self._rescaled_at_start(self._epoch)
         intent = self._log.intent(self._epoch.number + 1)
@@ -99,7 +116,7 @@ class Run:
 
     def _first(self) -> Epoch:
         routing = Routing.even(partitions=self._query.options.partitions, sites=self._sites())
-        return first_epoch(self._stages, [routing] * len(self._stages))
+        return first_epoch(self._stages, [adaptation.first(routing) for adaptation in self._adaptations])
 
     def _sites(self) -> int:
         wanted = self._query.options.sites
@@ -194,7 +211,7 @@ class Run:
             absent = missing_sites(records, expected(before))
             if absent:
                 raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
-        epoch = advance(before, self._stages, records, batch=batch)
+        epoch = self._adapted(advance(before, self._stages, records, batch=batch), records)
         self._log.commit(epoch)
         self._epoch = epoch
         self._log.collect(number)
@@ -213,6 +230,22 @@ class Run:
                 **_shown(epoch),
             }
         )
+
+    def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> Epoch:
+        """Decide what the next epoch does differently, and note it."""
+        now = time.time() if self._query.options.clock == "wall" else self._event_time(epoch)
+        requests, self._requests = self._requests, []
+        stages, events = [], []
+        for number, (adaptation, state) in enumerate(zip(self._adaptations, epoch.stages)):
+            mine = [records[number, site] for site in range(state.routing.sites)]
+            stages.append(adaptation.after(state, mine, now, requests))
+            events += [{"epoch": epoch.number, "stage": number, **event} for event in adaptation.events()]
+        self._log.note(epoch.number, events)
+        control = {"stages": [adaptation.snapshot() for adaptation in self._adaptations]}
+        return replace(epoch, stages=tuple(stages), control=control)
+
+    def _event_time(self, epoch: Epoch) -> float:
+        return max((w for stage in epoch.stages for w in stage.watermarks if abs(w) < MAX_TIME), default=0) / 1e6
 
     def _results(self, rows: DataFrame | None, before: Epoch) -> DataFrame:
         """The stages' DataFrames, chained: each stage's results are the next one's rows."""
@@ -278,6 +311,12 @@ class Run:
     def events(self) -> list[Json]:
         """Every adaptation so far, refusals included."""
         return self._log.events()
+
+    def rescale(self, sites: int) -> None:
+        """Run on another number of sites, from the batch after the next commit on; no restart."""
+        Routing.even(partitions=self._query.options.partitions, sites=sites)
+        with self._lock:
+            self._requests.append(Rescale(sites=sites, why="asked for by rescale()"))
 
     def exception(self) -> BaseException | None:
         """What ended the query, as a FluxenError where fluxen raised it; None while it runs or after a good end."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyarrow import fs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
 from fluxen.errors import ConfigError
@@ -25,7 +25,12 @@ _STAGING = "_fluxen"
 
 
 def builtin_sink(
-    source: str, options: dict[str, str], partition_by: list[str], name: str | None, schema: st.StructType
+    spark: SparkSession,
+    source: str,
+    options: dict[str, str],
+    partition_by: list[str],
+    name: str | None,
+    schema: st.StructType,
 ) -> Sink:
     """The sink for a format's name."""
     if source in _FILES:
@@ -36,7 +41,7 @@ def builtin_sink(
     if source == "memory":
         if name is None:
             raise ConfigError("format('memory') needs queryName(...): the name of the table to fill")
-        return MemorySink(name, schema)
+        return MemorySink(spark, name, schema)
     if source == "console":
         return ConsoleSink(options)
     return SparkSink(source, options, partition_by)
@@ -55,6 +60,8 @@ class FileSink:
             self._fs, self._base = fs.FileSystem.from_uri(path)
         else:
             self._fs, self._base = fs.LocalFileSystem(), path
+        self._first = True
+        """only the first epoch after a start can have been delivered before: later ones need not look"""
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
         label = f"e{epoch:010d}"
@@ -67,10 +74,9 @@ class FileSink:
             self._replace(label, posixpath.join(self._base, staged[len(self.path.rstrip("/")) + 1 :]))
 
     def _replace(self, label: str, staged: str) -> None:
-        for info in self._fs.get_file_info(fs.FileSelector(self._base, recursive=True)):
-            inside = posixpath.relpath(info.path, self._base)
-            if info.is_file and not inside.startswith(_STAGING) and info.base_name.startswith(f"part-{label}-"):
-                self._fs.delete_file(info.path)
+        if self._first:
+            self._remove(label, staged)
+            self._first = False
         for info in self._fs.get_file_info(fs.FileSelector(staged, recursive=True)):
             if info.is_file and info.base_name.startswith("part-"):
                 directory = posixpath.dirname(posixpath.relpath(info.path, staged))
@@ -79,20 +85,28 @@ class FileSink:
                 self._fs.move(info.path, posixpath.join(target, f"part-{label}-{info.base_name[5:]}"))
         self._fs.delete_dir(staged)
 
+    def _remove(self, label: str, staged: str) -> None:
+        """Delete what an earlier delivery of the epoch left: its files, and what it had not placed yet."""
+        for info in self._fs.get_file_info(fs.FileSelector(self._base, recursive=True)):
+            inside = posixpath.relpath(info.path, self._base)
+            if info.is_file and not inside.startswith(_STAGING) and info.base_name.startswith(f"part-{label}-"):
+                self._fs.delete_file(info.path)
+        for info in self._fs.get_file_info(fs.FileSelector(posixpath.dirname(staged))):
+            if info.base_name.startswith(f"{label}-") and info.base_name != posixpath.basename(staged):
+                self._fs.delete_dir(info.path)
+
 
 class MemorySink:
-    """A table in the driver's memory, as a temporary view; for tests and notebooks."""
+    """A table in the driver's memory, as a temporary view of the query's session; for tests and notebooks."""
 
-    def __init__(self, name: str, schema: st.StructType) -> None:
-        self.name, self.schema = name, schema
+    def __init__(self, spark: SparkSession, name: str, schema: st.StructType) -> None:
+        self.spark, self.name, self.schema = spark, name, schema
         self._epochs: dict[int, list[Any]] = {}
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
         self._epochs[epoch] = results.collect()
         rows = [row for number in sorted(self._epochs) for row in self._epochs[number]]
-        table = results.sparkSession.createDataFrame(rows, self.schema)
-        table.createOrReplaceGlobalTempView(self.name)
-        table.createOrReplaceTempView(self.name)
+        self.spark.createDataFrame(rows, self.schema).createOrReplaceTempView(self.name)
 
 
 class ConsoleSink:

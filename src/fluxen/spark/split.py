@@ -46,19 +46,20 @@ def _hashable(name: str, kind: st.DataType) -> Column:
     column = F.col(quoted(name))
     if isinstance(kind, (st.FloatType, st.DoubleType)):
         return column + F.lit(0.0)  # -0.0 and 0.0 are one key
-    if _contains_map(kind):
+    if _unequal(kind):
         raise QueryError(
-            f"key column {name!r} holds maps ({kind.simpleString()}), which have no equality; use its parts"
+            f"key column {name!r} is {kind.simpleString()}: maps and variants have no equality; use their parts"
         )
     return column
 
 
-def _contains_map(kind: st.DataType) -> bool:
+def _unequal(kind: st.DataType) -> bool:
+    """Whether values of this type, or parts of them, cannot be compared for equality."""
     if isinstance(kind, st.ArrayType):
-        return _contains_map(kind.elementType)
+        return _unequal(kind.elementType)
     if isinstance(kind, st.StructType):
-        return any(_contains_map(inner.dataType) for inner in kind.fields)
-    return isinstance(kind, st.MapType)
+        return any(_unequal(inner.dataType) for inner in kind.fields)
+    return kind.typeName() in ("map", "variant")  # PySpark 3.5 has no VariantType to name
 
 
 def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool) -> list[Column]:

@@ -25,7 +25,7 @@ from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.wire import IN, WEIGHT, Wire
 from fluxen.spark.partials import measures, pre_aggregate, result_spark_type
 from fluxen.spark.split import event_time, field, key_hashes, lay_out, quoted
-from fluxen.spark.types import arrow_type
+from fluxen.spark.types import arrow_type, check_arrow
 from fluxen.state.segment import H2, H, T
 from fluxen.typing import MIN_TIME, UNBOUNDED
 
@@ -62,6 +62,8 @@ def _plan(
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise QueryError(f"result column {doubled[0]!r} would appear twice; rename an input, a column or an aggregate")
+    for found in fields:
+        check_arrow(found)
     spark = inputs[0].sparkSession
     laid_out, wire = project([spark.createDataFrame([], df.schema) for df in inputs])
     if prepare is not None:
@@ -84,7 +86,7 @@ def _keys(by: Keys, what: str) -> list[str]:
 
 
 def _check_names(df: DataFrame, what: str) -> None:
-    clash = sorted(_RESERVED & set(df.columns))
+    clash = sorted(name for name in df.columns if name.lower() in _RESERVED)
     if clash:
         raise QueryError(f"{what} has a column named {clash[0]!r}, which fluxen uses itself; rename it")
 
@@ -135,7 +137,7 @@ def join_stage(
         for number, (df, key, when) in enumerate(zip(streams, keys, times)):
             _check_names(df, f"input {names[number]!r}")
             hashed: list[Column] = [*key_hashes(df, key, nulls=False), event_time(df, when)]
-            stored = [c for c in df.columns if c != when and (number == 0 or c not in key)]
+            stored = [c for c in df.columns if (c in key and number == 0) or (c not in key and c != when)]
             present = F.lit(True)
             for name in key + ([when] if when else []):
                 present = present & F.col(quoted(name)).isNotNull()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql import types as st
+from pyspark.sql.pandas.types import to_arrow_type
 
 from fluxen.errors import QueryError
 
@@ -21,6 +22,17 @@ _PLAIN: dict[type[st.DataType], pa.DataType] = {
     st.TimestampType: pa.timestamp("us", "UTC"),
     st.TimestampNTZType: pa.timestamp("us"),
 }
+
+
+def check_arrow(column: st.StructField) -> None:
+    """Refuse a column that Spark cannot hand to Python as Arrow."""
+    try:
+        to_arrow_type(column.dataType)
+    except Exception as error:
+        raise QueryError(
+            f"column {column.name!r} is {column.dataType.simpleString()}, which this PySpark cannot hand to Python; "
+            "cast it or leave it out"
+        ) from error
 
 
 def arrow_type(kind: st.DataType, what: str) -> pa.DataType:

@@ -78,7 +78,12 @@ class StreamWriter:
         if path is not None:
             self.option("path", path)
         sink = self._sink or builtin_sink(
-            self._format or "parquet", self._options, self._partition_by, self._name, self._query.schema
+            self._query.spark,
+            self._format or "parquet",
+            self._options,
+            self._partition_by,
+            self._name,
+            self._query.schema,
         )
         return Run(
             self._query,

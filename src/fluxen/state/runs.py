@@ -22,7 +22,7 @@ FAN_IN = 4
 TIER_ROWS = 4096
 """Runs up to this many rows count as one size."""
 MAX_MERGED_BYTES = 256 << 20
-"""Runs are not merged beyond this: Arrow's strings have 32-bit offsets and one batch should not pay for a whole site."""
+"""Runs are not merged beyond this: Arrow's strings have 32-bit offsets, and one batch should not pay for a site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,10 @@ def due(sizes: Sequence[tuple[int, int]]) -> int:
     >>> due([(100_000, 1), (5_000, 1), (5_000, 1), (5_000, 1), (6_000, 1)])
     4
     """
-    best = 0
-    rows = total = 0
-    count = 0
-    for row_count, byte_count in reversed(sizes):
+    best = rows = total = 0
+    for count, (row_count, byte_count) in enumerate(reversed(sizes), start=1):
         rows += row_count
         total += byte_count
-        count += 1
         if total > MAX_MERGED_BYTES:
             break
         # the next older run is bigger than everything newer: merging up to here rewrites nothing big

@@ -95,7 +95,8 @@ def write_segment(
     data = _encode(table, described, offsets, compression)
     store.write(name, data)
     store.keep(name, data)
-    _verified.add((store.path(name), len(data)))
+    if store.local:
+        _verified.add(_version(store.path(name)))
     return SegmentRef(
         name=name,
         side=side,
@@ -120,8 +121,14 @@ def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compre
     return sink.getvalue()
 
 
-_verified: set[tuple[str, int]] = set()
-"""Files whose checksum this process has computed; a worker pays for each segment once."""
+_verified: set[tuple[str, int, int]] = set()
+"""Files whose checksum this process knows to be right; a worker pays for each segment once."""
+
+
+def _version(path: str) -> tuple[str, int, int]:
+    """A local file as it is now: another size or modification time is another file."""
+    found = os.stat(path)
+    return path, found.st_size, found.st_mtime_ns
 
 
 def open_segment(store: Store, ref: SegmentRef) -> Segment:
@@ -136,7 +143,7 @@ def open_segment(store: Store, ref: SegmentRef) -> Segment:
     size = source.size()
     if size != ref.bytes:
         raise DamagedError(damaged(path, f"expected {ref.bytes} bytes, found {size}"))
-    key = (store.path(ref.name), ref.bytes)
+    key = _version(path)
     if key not in _verified:
         if checksum(memoryview(source.read_buffer(size))) != ref.crc:
             raise DamagedError(damaged(path, "its checksum does not match"))

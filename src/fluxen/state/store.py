@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -62,7 +63,9 @@ class Store:
                     f"checkpoint location {self.root!r} is not a path or URI that pyarrow can open: {error}"
                 ) from error
         else:
-            self._fs, self._base = fs.LocalFileSystem(), os.path.abspath(self.root)
+            # absolute, because the sites' processes work in other directories
+            self.root = os.path.abspath(self.root)
+            self._fs, self._base = fs.LocalFileSystem(), self.root
 
     def __reduce__(self) -> tuple[type[Store], tuple[str, str]]:
         return Store, (self.root, self.cache)
@@ -87,10 +90,15 @@ class Store:
             except FileNotFoundError:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 file = open(path, "wb", buffering=0)  # noqa: SIM115
-            with file:
-                view = memoryview(data)
-                while len(view):
-                    view = view[file.write(view) :]
+            try:
+                with file:
+                    view = memoryview(data)
+                    while len(view):
+                        view = view[file.write(view) :]
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(path)  # half a file is of no use, and the disk may be full
+                raise
             return
         assert self._fs is not None
         self._fs.create_dir(os.path.dirname(path), recursive=True)
@@ -99,7 +107,7 @@ class Store:
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file atomically unless it exists; whether this call made it."""
-        temporary = f"{name}.{os.getpid()}.tmp"
+        temporary = f"{name}.{uuid.uuid4().hex[:12]}.tmp"
         self.write(temporary, data)
         with storage_errors(f"cannot commit {name} under {self.root}"):
             if self.local:

@@ -115,7 +115,7 @@ class Bench:
         reroute: Callable[[int, Routing], Routing] | None = None,
         repeat: int = 1,
     ) -> pa.Table:
-        """Process one batch; `reroute(stage, routing)` gives the next epoch's routing; `repeat` runs the sites again."""
+        """Process one batch; `reroute(stage, routing)` gives the next epoch's routing, `repeat` runs sites again."""
         if batch <= self.epoch.batch:
             return self.stages[-1].schema.empty_table()  # committed before the crash
         return self._run(self.epoch, inputs, batch, reroute, repeat)

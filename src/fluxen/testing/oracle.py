@@ -27,7 +27,8 @@ def micros(value: Any) -> int | None:
     """A timestamp as microseconds since 1970."""
     if value is None:
         return None
-    return (value.replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)
+    since: timedelta = value.replace(tzinfo=None) - _EPOCH
+    return since // timedelta(microseconds=1)
 
 
 def on_time(
@@ -97,7 +98,7 @@ def running(batches: Batches, by: Sequence[str], time: str | None, aggregates: M
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     results = []
     for table in batches:
-        touched = {}
+        touched: dict[tuple[Any, ...], Row] = {}
         for row in table.to_pylist():
             key = tuple(_canonical(row[column]) for column in by)
             groups[key].append(row)
