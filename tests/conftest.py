@@ -57,12 +57,12 @@ class Collected:
         return oracle.canonical_rows(self.rows)
 
 
-@pytest.fixture()
+@pytest.fixture
 def collected() -> Collected:
     return Collected()
 
 
-@pytest.fixture()
+@pytest.fixture
 def drain(tmp_path: Any) -> Callable[..., Any]:
     """Run a query over all input there is, on this test's checkpoint; gives the finished run."""
 

@@ -18,7 +18,7 @@ from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch
 from fluxen.state.epoch import StageState, segment_name
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
 from fluxen.state.routing import ranges
-from fluxen.state.runs import Run, due, open_runs, visible
+from fluxen.state.runs import Run, due, open_runs, visible, young
 from fluxen.state.segment import SegmentRef, write_segment
 from fluxen.state.store import Store
 from fluxen.typing import MIN_TIME, Ints
@@ -36,6 +36,8 @@ class SiteJob:
     stage: int
     operator: Operator
     before: StageState
+    token: str = ""
+    """of the run: what attempts are named after"""
     track_heavy: bool = False
 
 
@@ -127,10 +129,10 @@ class _StateWriter:
     def merge(self) -> None:
         horizons = self.job.operator.horizons(self.job.before.watermarks, self.job.before.watermarks)
         for side in range(self.job.operator.sides):
-            alive = [run for run in self.runs[side] if run.ref.t_max >= horizons[side]]
-            count = due([(run.ref.rows, run.ref.bytes) for run in alive])
+            runs = young(self.runs[side], horizons[side])
+            count = due([(run.ref.rows, run.ref.bytes) for run in runs])
             if count:
-                self._merge(side, alive[-count:], horizons[side])
+                self._merge(side, runs[-count:], horizons[side])
 
     def _merge(self, side: int, runs: list[Run], horizon: int) -> None:
         tables = [run.rows(self.job.before.routing) for run in runs]

@@ -40,7 +40,7 @@ def feed(spark: SparkSession, tables: Sequence[pa.Table], directory: str | Path 
 def feeds(
     spark: SparkSession, tables: Mapping[str, Sequence[pa.Table]], directory: str | Path | None = None
 ) -> dict[str, DataFrame]:
-    """Several inputs in step: the n-th micro-batch brings the n-th table of each; shorter ones end with empty tables."""
+    """Several inputs in step: the n-th micro-batch brings the n-th table of each; shorter lists end early."""
     place = Path(tempfile.mkdtemp(prefix="fluxen-feed-") if directory is None else directory)
     longest = max(map(len, tables.values()), default=0)
     padded = {

@@ -11,6 +11,7 @@ import copy
 import re
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -68,6 +69,7 @@ class Run:
         self._stopped = threading.Event()
         self._done = threading.Event()
         self._session: SparkSession | None = None
+        self._token = uuid.uuid4().hex[:8]
         self._requests: list[Suggestion] = []
         adapt = query.options
         self._adaptations = [
@@ -93,12 +95,12 @@ class Run:
         self._epoch = self._rescaled_at_start(self._epoch)
         intent = self._log.intent(self._epoch.number + 1)
         if intent is not None:
-            self._flush(everything=intent.get("everything", False))
+            self._flush(ended=intent["ended"])
         plan = self._query.plans[0]
         writer = (
             plan.project(self._query.sources)
             .writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", f"{self.checkpoint.rstrip('/')}/spark")
+            .option("checkpointLocation", f"{self._store.root.rstrip('/')}/spark")
         )
         if self.name:
             writer = writer.queryName(self.name)
@@ -139,12 +141,14 @@ class Run:
     def _watch(self) -> None:
         """Wait for the end; meanwhile emit what closed windows owe when input pauses."""
         finite = "availableNow" in self._trigger or "once" in self._trigger
+        planned = self._planned()
         idle_since: float | None = None
         try:
             while self._spark_query.isActive:
                 if self._spark_query.awaitTermination(0.5):
                     break
-                idle = not self._spark_query.status["isTriggerActive"]
+                # a batch that Spark planned before the start may have been delivered under the next epoch's number
+                idle = not self._spark_query.status["isDataAvailable"] and self._epoch.batch >= planned
                 if not idle or not flush_due(self._epoch, self._stages):
                     idle_since = None
                 elif idle_since is None:
@@ -155,15 +159,20 @@ class Run:
                 while flush_due(self._epoch, self._stages):
                     self._flush()
                 if self._end_of_input:
-                    for _ in self._stages:  # each stage's last results are the next one's input
-                        self._flush(everything=True)
+                    for number in range(len(self._stages)):  # each stage's last results are the next one's input
+                        self._flush(ended=number + 1)
         except BaseException as error:
             # what ended the Spark query is reported by exception(); anything else is ours
             if self._spark_query.exception() is None:
                 self._failure = error
+                self._spark_query.stop()
         finally:
             self._pins.release()
             self._done.set()
+
+    def _planned(self) -> int:
+        """The newest batch in Spark's own log."""
+        return max((int(name) for name in self._store.list("spark/offsets") if name.isdigit()), default=-1)
 
     # ---- one micro-batch
 
@@ -171,29 +180,34 @@ class Run:
         with self._lock:
             if batch <= self._epoch.batch:
                 return  # committed before a crash that came between our commit and Spark's
+            if batch > self._epoch.batch + 1:
+                raise CheckpointError(
+                    f"Spark goes on with batch {batch}, but the newest epoch of {self._store.root} ends with batch "
+                    f"{self._epoch.batch}: epoch files are missing; restore them from a copy of the checkpoint, or "
+                    "start with a new checkpoint location"
+                )
             self._prepare_session(rows.sparkSession)
             self._run_epoch(rows, batch, self._epoch)
 
     def _prepare_session(self, spark: SparkSession) -> None:
-        if self._session is not None:
+        if self._session is spark:
             return
         # partitions are sites here: nothing may coalesce or split them
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
         self._session = spark
 
-    def _flush(self, *, everything: bool = False) -> None:
-        """An epoch without a Spark batch: emit what the watermark has closed, or all there is."""
+    def _flush(self, *, ended: int = 0) -> None:
+        """An epoch without a Spark batch: emit what the watermark closed, and all that `ended` stages still hold."""
         with self._lock:
-            self._log.intend(self._epoch.number + 1, {"everything": everything})
+            self._log.intend(self._epoch.number + 1, {"ended": ended})
             if self._session is None:
                 self._prepare_session(self._query.spark.newSession())
             before = self._epoch
-            if everything:
-                closing = tuple(
-                    replace(stage, watermarks=(MAX_TIME,) * len(stage.watermarks)) for stage in before.stages
-                )
-                before = replace(before, stages=closing)
+            closing = (
+                replace(stage, watermarks=(MAX_TIME,) * len(stage.watermarks)) for stage in before.stages[:ended]
+            )
+            before = replace(before, stages=(*closing, *before.stages[ended:]))
             self._run_epoch(None, before.batch, before)
 
     def _run_epoch(self, rows: DataFrame | None, batch: int, before: Epoch) -> None:
@@ -203,11 +217,11 @@ class Run:
         planned = time.perf_counter()
         self._sink(results, number)
         ran = time.perf_counter()
-        records = read_records(self._store, number)
+        records = read_records(self._store, number, self._token)
         if missing_sites(records, expected(before)):
             # the sink read only part of the results, or none: the state needs all of them
             results.write.format("noop").mode("overwrite").save()
-            records = read_records(self._store, number)
+            records = read_records(self._store, number, self._token)
             absent = missing_sites(records, expected(before))
             if absent:
                 raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
@@ -263,6 +277,7 @@ class Run:
                 stage=number,
                 operator=plan.stage.operator,
                 before=state,
+                token=self._token,
                 track_heavy=self._query.options.partitioner is not None,
             )
             frame = run_stage(self._session, frame, plan.wire, plan.wire_schema, job, plan.schema, self._pins)

@@ -33,7 +33,8 @@ class SiteTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # the daemon that forks Python workers is one per executor, so its pid tells executors of a host apart
         where = (socket.gethostname(), str(os.getppid()))
-        for table in run_site(self.job, lambda: decode(self.wire, batches), uuid.uuid4().hex[:12], where):
+        attempt = f"{self.job.token}{uuid.uuid4().hex[:12]}"
+        for table in run_site(self.job, lambda: decode(self.wire, batches), attempt, where):
             yield from rechunk(table)
 
 

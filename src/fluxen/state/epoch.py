@@ -96,7 +96,10 @@ class EpochLog:
         claimed = {"version": VERSION, **identity}
         if self.store.create(IDENTITY, seal(claimed)):
             return
-        found = unseal(self.store.read(IDENTITY), self.store.path(IDENTITY))
+        try:
+            found = unseal(self.store.read(IDENTITY), self.store.path(IDENTITY))
+        except DamagedError as error:
+            raise DamagedError(f"{error}; restore it from a copy, or delete it: the query writes it again") from None
         if found.get("version") != VERSION:
             raise CheckpointError(
                 f"checkpoint {self.store.root} has format version {found.get('version')}, this fluxen reads "

@@ -1,7 +1,9 @@
 """Commit records: what one site says about one micro-batch, written last, so that its presence means "done".
 
 A site writes `records/<epoch>/<stage>-<site>-<attempt>.json`. Attempts of one site compute the same thing from the
-same epoch, so the coordinator may take any of them (`fluxen.control.coordinator`).
+same epoch, so the coordinator may take any of them (`fluxen.control.coordinator`). An attempt's name starts with the
+token of the run it belongs to: a task that outlives its driver may still write, under another routing than the next
+run's.
 """
 
 from __future__ import annotations
@@ -111,10 +113,12 @@ def write_record(store: Store, record: CommitRecord, attempt: str) -> None:
     store.write(name, seal(record.to_json()))
 
 
-def read_records(store: Store, epoch: int) -> dict[tuple[int, int], CommitRecord]:
-    """One complete record per (stage, site); attempts that died while writing are passed over."""
+def read_records(store: Store, epoch: int, token: str = "") -> dict[tuple[int, int], CommitRecord]:
+    """One complete record of this run per (stage, site); attempts that died while writing are passed over."""
     found: dict[tuple[int, int], CommitRecord] = {}
     for name in store.list(record_directory(epoch)):
+        if not name.split("-", 2)[-1].startswith(token):
+            continue
         path = f"{record_directory(epoch)}/{name}"
         try:
             record = CommitRecord.from_json(unseal(store.read(path), path))

@@ -105,7 +105,7 @@ class Bench:
         self._attempt = 0
         intent = self.log.intent(self.epoch.number + 1)
         if intent is not None:
-            self.flush(everything=intent["everything"])
+            self._flush(intent["ended"])
 
     def step(
         self,
@@ -121,12 +121,16 @@ class Bench:
         return self._run(self.epoch, inputs, batch, reroute, repeat)
 
     def flush(self, *, everything: bool = False) -> pa.Table:
-        """An epoch without rows, as at the end of a finite query."""
-        self.log.intend(self.epoch.number + 1, {"everything": everything})
+        """An epoch without rows, as at the end of a finite query; with `everything`, one for each stage that ends."""
+        if not everything:
+            return self._flush(0)
+        return pa.concat_tables([self._flush(number + 1) for number in range(len(self.stages))])
+
+    def _flush(self, ended: int) -> pa.Table:
+        self.log.intend(self.epoch.number + 1, {"ended": ended})
         before = self.epoch
-        if everything:
-            closing = tuple(replace(s, watermarks=(MAX_TIME,) * len(s.watermarks)) for s in before.stages)
-            before = replace(before, stages=closing)
+        closing = (replace(s, watermarks=(MAX_TIME,) * len(s.watermarks)) for s in before.stages[:ended])
+        before = replace(before, stages=(*closing, *before.stages[ended:]))
         return self._run(before, None, before.batch, None, 1)
 
     def flush_due(self) -> bool:
