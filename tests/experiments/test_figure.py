@@ -100,7 +100,7 @@ def test_the_list_has_every_figure_of_the_paper_in_order(capsys: pytest.CaptureF
     assert args.run(args) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     gedik = [name for name in names if name.startswith("gedik/")]
-    assert [name for name in gedik if name != "gedik/slotted"] == [f"gedik/{n}" for n in (1, *range(3, 15))]
+    assert [name for name in gedik if name.rpartition("/")[2].isdigit()] == [f"gedik/{n}" for n in (1, *range(3, 15))]
 
 
 def test_every_figure_is_named_as_it_is_keyed() -> None:

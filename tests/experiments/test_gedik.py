@@ -15,11 +15,12 @@ from fluxen.experiments.gedik.trial import ALGORITHMS, Setting, measure
 from fluxen.experiments.gedik.workload import counted, key_hashes, stream, zipf
 
 SMALL: dict[str, dict[str, Any]] = {
-    "gedik/3": {"domain": 2000, "placements": 2},
-    "gedik/6": {"domain": 2000, "sites": 6},
-    "gedik/7": {"domain": 2000},
-    "gedik/8": {"domains": (500, 2000)},
-    "gedik/slotted": {"domain": 2000, "sites": 4, "skews": (0.5, 1.0)},
+    "gedik/3": {"domain": 1000, "sites": 3, "placements": 2},
+    "gedik/6": {"domain": 1000, "sites": 4},
+    "gedik/7": {"domain": 1000, "sites": 3},
+    "gedik/8": {"domains": (500, 1000), "sites": 3},
+    "gedik/loads": {"domain": 1000},
+    "gedik/slotted": {"domain": 1000, "sites": 3, "skews": (0.5, 1.0), "small_keys": 20},
 }
 
 

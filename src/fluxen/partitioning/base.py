@@ -16,7 +16,7 @@ frequencies changed. Section 4.2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -64,8 +64,18 @@ class HashPairPartitioner:
             raise ConfigError(f"sigma is {self.sigma}: expected more than 0 and at most 1")
         utility(self.utility, np.zeros(1), np.zeros(1))
 
+    one_site_at_a_time: ClassVar[bool] = True
+    """Grow step by step, as in the paper. With several empty sites the balance penalty, a matter of the fullest and
+    the emptiest, cannot reward filling one of them."""
+
     def build(self, previous: PartitioningFunction | None, frequencies: Frequencies, sites: int) -> HashPair:
         """The function for ``sites`` sites."""
+        if previous is not None and self.one_site_at_a_time:
+            for between in range(previous.sites + 1, sites):
+                previous = self._step(previous, frequencies, between)
+        return self._step(previous, frequencies, sites)
+
+    def _step(self, previous: PartitioningFunction | None, frequencies: Frequencies, sites: int) -> HashPair:
         ring = Ring(sites=sites, replicas=self.replicas, seed=self.seed)
         tracked = self.tracked(frequencies, sites)
         if isinstance(previous, HashPair) and unchanged(previous, tracked, ring):

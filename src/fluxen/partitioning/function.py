@@ -33,6 +33,7 @@ __all__ = ["Fallback", "HashPair", "PartitioningFunction", "UniformFunction", "f
 Fallback: TypeAlias = Ring | Slots
 _UNIFORM = 9
 _FORMAT = 1
+_CHUNK = 1 << 15  # the temporary arrays of a lookup stay in the cache
 
 
 class PartitioningFunction(Protocol):
@@ -137,6 +138,14 @@ class HashPair:
 
     def lookup(self, keys: KeyArray) -> SiteArray:
         """The site of each key hash: the explicit map first, then the fallback."""
+        if len(keys) <= _CHUNK:
+            return self._lookup(keys)
+        sites = np.empty(len(keys), dtype=np.int32)
+        for start in range(0, len(keys), _CHUNK):
+            sites[start : start + _CHUNK] = self._lookup(keys[start : start + _CHUNK])
+        return sites
+
+    def _lookup(self, keys: KeyArray) -> SiteArray:
         sites = self.fallback.lookup(keys)
         if len(self.keys):
             maybe = np.flatnonzero(self._filter[as_keys(keys) & np.uint64(len(self._filter) - 1)])

@@ -18,6 +18,7 @@ text around it says).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,8 @@ class Readj(HashPairPartitioner):
     """Explicit mappings by moves and swaps from where the keys are now."""
 
     moves_per_key: int = 5
+
+    one_site_at_a_time: ClassVar[bool] = False
 
     def place(self, placement: Placement) -> SiteArray:
         """A site for every tracked key."""
@@ -61,11 +64,17 @@ class _Search:
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
+        # Counted frequencies tie exactly, and so do two new, empty sites. Then no single step lowers the penalty and
+        # the search would end. A part in 10^9 per key and per site tells them apart and changes nothing else.
+        self.loads = tuple(loads * (1.0 + _apart(len(loads))) for loads in placement.loads)
         gone = placement.old >= placement.sites
         self.places: SiteArray = np.where(gone, placement.new, placement.old).astype(np.int32)
         self.moves = np.zeros(len(placement.keys), dtype=np.int64)
         self.migration = placement.owed + float(placement.state[gone].sum())
-        self.site_loads = [per_site(self.places, loads, placement.sites) for loads in placement.loads]
+        self.site_loads = [
+            per_site(self.places, loads, placement.sites) + loads.mean() * _apart(placement.sites)
+            for loads in self.loads
+        ]
 
     def balance(self) -> float:
         """rho of the present placement."""
@@ -89,6 +98,7 @@ class _Search:
         swap = second != _NOTHING
         target[swap] = self.places[second[swap]]
         real = (target != self.places[first]) & ~(swap & (second < first) & np.isin(target, extreme))
+        real &= self.net(self.placement.share, first, second) != 0.0  # equal keys are not worth a swap
         return first[real], second[real], target[real]
 
     def net(self, values: Floats, first: NDArray[np.intp], second: NDArray[np.intp]) -> Floats:
@@ -100,7 +110,7 @@ class _Search:
         """rho after each step."""
         source = self.places[first]
         spreads = []
-        for loads, key_loads in zip(self.site_loads, self.placement.loads):
+        for loads, key_loads in zip(self.site_loads, self.loads):
             net = self.net(key_loads, first, second)
             most, least = _others(loads)
             giver, taker = loads[source] - net, loads[target] + net
@@ -121,7 +131,7 @@ class _Search:
         step = np.array([first]), np.array([second]), np.array([target])
         self.migration += float(self.migration_of(*step)[0])
         source = self.places[first]
-        for loads, key_loads in zip(self.site_loads, self.placement.loads):
+        for loads, key_loads in zip(self.site_loads, self.loads):
             net = float(self.net(key_loads, step[0], step[1])[0])
             loads[source] -= net
             loads[target] += net
@@ -130,6 +140,11 @@ class _Search:
         if second != _NOTHING:
             self.places[second] = source
             self.moves[second] += 1
+
+
+def _apart(count: int) -> Floats:
+    """Small numbers that are all different."""
+    return 1e-9 * np.modf(np.arange(count, dtype=np.float64) * 0.6180339887498949)[0]
 
 
 def _pairs(

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from fluxen.experiments.figure import Figure, Row, RunOptions
 from fluxen.experiments.gedik import balance_claims as claims
 from fluxen.experiments.gedik.plots import Panel, lines, radar
-from fluxen.experiments.gedik.trial import ALGORITHMS, Setting, measure
+from fluxen.experiments.gedik.trial import ALGORITHMS, Setting, make, measure
+from fluxen.experiments.gedik.workload import key_hashes, zipf
+from fluxen.partitioning import Frequencies, Resources
+from fluxen.partitioning.metrics import imbalance
 from fluxen.partitioning.resources import Utility
 
 __all__ = ["FIGURES"]
 
 SKEWS = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LOW_SKEWS = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
-SIGMAS = (0.008, 0.0156, 0.031, 0.0625, 0.1, 0.25, 0.5, 1.0)
+SIGMAS = (0.008, 0.031, 0.1, 0.25, 0.5, 1.0)
 DOMAINS = (10**4, 10**5, 10**6, 10**7)
 MORE_PLACEMENTS = 300
 
@@ -33,8 +36,10 @@ def _runs(options: RunOptions) -> Iterator[int]:
         yield options.seed + number
 
 
-def _domain(options: RunOptions) -> int:
-    return int(options.params.get("domain", 1_000_000))
+def _setting(options: RunOptions, **changes: Any) -> Setting:
+    """The defaults, or smaller ones for a test, with what this figure varies."""
+    smaller = {name: options.params[name] for name in ("domain", "sites") if name in options.params}
+    return Setting(**{**smaller, **changes})
 
 
 def run_resources(options: RunOptions) -> list[Row]:
@@ -43,15 +48,23 @@ def run_resources(options: RunOptions) -> list[Row]:
     for run in _runs(options):
         for name in ALGORITHMS:
             for letters, judge in (("LCL", ("LCL", "LLL")), ("LQL", ("LQL",)), ("CCL", ("CCL",))):
-                setting = Setting(resources=letters, domain=_domain(options))
+                setting = _setting(options, resources=letters)
                 rows += [{"part": "figure", **row} for row in measure(name, setting, run, judge=judge)]
     more = int(options.params.get("placements", MORE_PLACEMENTS))
     for number in range(more):
         options.progress(f"hash placement {number + 1} of {more}")
-        for name in ("uniform", "consistent"):
-            found = measure(name, Setting(domain=_domain(options)), 1000 + options.seed + number, judge=("LLL",))
-            rows += [{"part": "placements", **row} for row in found]
+        rows += [{"part": "placements", **row} for row in _placement(options, 1000 + options.seed + number)]
     return rows
+
+
+def _placement(options: RunOptions, run: int) -> Iterator[Row]:
+    """Imbalance of the two hashes for LLL, with fresh keys."""
+    setting = _setting(options)
+    share, keys = zipf(setting.domain, setting.z), key_hashes(setting.domain, run)
+    for name in ("uniform", "consistent"):
+        places = make(name, setting, run).build(None, Frequencies(), setting.sites).lookup(keys)
+        b = imbalance(places, share, setting.sites, Resources.of("LLL"), alpha=setting.alpha)
+        yield {"algorithm": name, "run": run, "sites": setting.sites, "resources": "LLL", **b}
 
 
 def run_skew(options: RunOptions) -> list[Row]:
@@ -60,7 +73,7 @@ def run_skew(options: RunOptions) -> list[Row]:
     grid = [("LCL", ("LCL", "LLL"), z) for z in SKEWS] + [("LQL", ("LQL",), z) for z in LOW_SKEWS]
     for run in _runs(options):
         for letters, judge, z in grid:
-            setting = Setting(resources=letters, z=z, domain=_domain(options))
+            setting = _setting(options, resources=letters, z=z)
             for name in ALGORITHMS:
                 rows += measure(name, setting, run, judge=judge)
     return rows
@@ -74,11 +87,11 @@ def run_sigma(options: RunOptions) -> list[Row]:
             hashes = [
                 row
                 for name in ("uniform", "consistent")
-                for row in measure(name, Setting(resources=letters, domain=_domain(options)), run)
+                for row in measure(name, _setting(options, resources=letters), run)
             ]
             for sigma in SIGMAS:
                 rows += [{**row, "sigma": sigma} for row in hashes]
-                setting = Setting(resources=letters, sigma=sigma, domain=_domain(options))
+                setting = _setting(options, resources=letters, sigma=sigma)
                 for name in ALGORITHMS[2:]:
                     rows += measure(name, setting, run)
     return rows
@@ -91,7 +104,7 @@ def run_sites(options: RunOptions) -> list[Row]:
     for run in _runs(options):
         for name in ALGORITHMS:
             options.progress(f"run {run}: {name}")
-            rows += measure(name, Setting(sites=most, domain=_domain(options)), run, every=range(2, most + 1))
+            rows += measure(name, _setting(options, sites=most), run, every=range(2, most + 1))
     return rows
 
 
@@ -102,7 +115,7 @@ def run_utility(options: RunOptions) -> list[Row]:
         for name in ("readj", "redist"):
             for letters, judge in (("LCL", ("LCL", "LLL")), ("LQL", ("LQL",))):
                 for utility in get_args(Utility):
-                    setting = Setting(resources=letters, utility=utility, domain=_domain(options))
+                    setting = _setting(options, resources=letters, utility=utility)
                     rows += measure(name, setting, run, judge=judge)
     return rows
 
@@ -114,7 +127,7 @@ def run_domain(options: RunOptions) -> list[Row]:
         for run in _runs(options):
             options.progress(f"{domain} keys, run {run}")
             for name in ALGORITHMS:
-                rows += measure(name, Setting(domain=domain), run)
+                rows += measure(name, _setting(options, domain=domain), run)
     return rows
 
 

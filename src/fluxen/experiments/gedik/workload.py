@@ -1,8 +1,8 @@
 """The workload of Gedik's evaluation: Zipf-distributed keys, counted by a sketch. Trials over it are in `trial`.
 
 The k-th most frequent of ``domain`` keys has frequency proportional to 1/k**z. A run draws fresh key hashes, so each
-run places the heavy keys elsewhere, and a fresh stream of a million rows (fewer for a tiny domain); constructions see what lossy counting makes
-of that stream, metrics use the true frequencies. Section 5.1.
+run places the heavy keys elsewhere, and a fresh stream of a million rows (fewer for a tiny domain); constructions see
+what lossy counting makes of that stream, metrics use the true frequencies. Section 5.1.
 
 >>> zipf(3, 1.0).round(3).tolist()
 [0.545, 0.273, 0.182]
