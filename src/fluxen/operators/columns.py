@@ -40,6 +40,16 @@ def boundaries(*columns: Ints | None) -> Mask:
     return new
 
 
+def sorted_union(parts: list[Ints]) -> Ints:
+    """Distinct values of sorted arrays; a stable sort only merges them, which beats hashing.
+
+    >>> sorted_union([np.array([1, 3, 3]), np.array([2, 3])]).tolist()
+    [1, 2, 3]
+    """
+    whole = np.sort(np.concatenate(parts), kind="stable")
+    return whole[boundaries(whole)]
+
+
 def positions(new: Mask) -> Ints:
     """Each row's position within its key, given where keys start.
 

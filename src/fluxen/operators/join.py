@@ -26,7 +26,7 @@ import pyarrow as pa
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
 from fluxen.operators.base import EMIT_ROWS, Input, SiteBatch
-from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order
+from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order, sorted_union
 from fluxen.state.runs import Run
 from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
 
@@ -133,7 +133,7 @@ class Join:
     def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
         fresh = [rows.take(sort_order(rows.h, None, rows.t)) for rows in batch.drop_late()]
         batch.state = [rows.with_keys() if len(rows.h) else None for rows in fresh]
-        keys = np.unique(np.concatenate([rows.h for rows in fresh]))
+        keys = sorted_union([rows.h for rows in fresh])
         if len(keys) == 0:
             return
         groups = batch.routing.groups(keys)

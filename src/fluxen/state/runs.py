@@ -38,10 +38,14 @@ class Run:
 
     def lookup(self, keys: Ints, groups: Groups) -> tuple[Ints, Ints]:
         """Row range of each of the sorted key hashes `keys` (whose groups are `groups`)."""
-        low = np.searchsorted(self.segment.h, keys, side="left")
-        high = np.searchsorted(self.segment.h, keys, side="right")
-        if not self.whole:
-            high = np.where(self.mine[groups], high, low)
+        h = self.segment.h
+        low = np.searchsorted(h, keys, side="left")
+        high = low.copy()
+        if len(h):
+            hit = np.flatnonzero(h[np.minimum(low, len(h) - 1)] == keys)
+            if not self.whole:
+                hit = hit[self.mine[groups[hit]]]
+            high[hit] = np.searchsorted(h, keys[hit], side="right")
         return low, high
 
     def rows(self, routing: Routing) -> pa.Table:
@@ -100,6 +104,19 @@ def due(sizes: Sequence[tuple[int, int]]) -> int:
         if count >= FAN_IN and _tier(row_count) <= _tier(max(rows // FAN_IN, 1)):
             best = count
     return best
+
+
+def young(runs: Sequence[Run], horizon: int) -> list[Run]:
+    """The newest runs with more life before them than behind them; merging one that soon expires is wasted."""
+    if not runs:
+        return []
+    newest = max(run.ref.t_max for run in runs)
+    kept: list[Run] = []
+    for run in reversed(runs):
+        if 2 * (newest - run.ref.t_max) > newest - horizon:
+            break
+        kept.append(run)
+    return kept[::-1]
 
 
 def _tier(rows: int) -> int:
