@@ -6,8 +6,6 @@ The rows come from `fluxen.cli.offers`, the query from `fluxen.spark.offers`, th
 from __future__ import annotations
 
 import argparse
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ import fluxen
 from fluxen.cli.arguments import positive
 from fluxen.cli.offers import BANKS, Offers, write_offers
 from fluxen.cli.progress import Tracker, event_line, follow, size
+from fluxen.cli.scratch import LOG, scratch
 from fluxen.errors import ConfigError
 
 __all__ = ["add_parser", "run"]
@@ -72,15 +71,8 @@ def run(args: argparse.Namespace) -> int:
     require_java()
     if args.sites > PARTITIONS:
         raise ConfigError(f"--sites must be at most {PARTITIONS}, the demo's partition groups, got {args.sites}")
-    work = Path(tempfile.mkdtemp(prefix="fluxen-demo-"))
-    console = Console(highlight=False, soft_wrap=True)
-    try:
-        _demo(args, work, console)
-    except BaseException:
-        for name in ("data", "runs"):
-            shutil.rmtree(work / name, ignore_errors=True)
-        raise
-    shutil.rmtree(work, ignore_errors=True)
+    with scratch("demo") as work:
+        _demo(args, work, Console(highlight=False, soft_wrap=True))
     return 0
 
 
@@ -92,7 +84,7 @@ def _demo(args: argparse.Namespace, work: Path, console: Console) -> None:
     console.print(f"writing {args.rows:,} offers of {len(BANKS)} banks")
     rows = write_offers(offers, work / "data" / "offers")
     write_offers(Offers(rows=600, batches=2, seed=1), work / "data" / "warm")
-    log = work / "spark.log"
+    log = work / LOG
     console.print("starting Spark (2 cores)")
     with quiet_session(log, app="fluxen-demo", master="local[2]", spark__driver__memory=MEMORY) as spark:
         try:
@@ -116,10 +108,7 @@ def _runs(args: argparse.Namespace, work: Path, console: Console, spark: Any) ->
 
 
 def _variants() -> list[tuple[str, dict[str, Any]]]:
-    policy = getattr(fluxen, "FluxLoad", None)
-    if policy is None:
-        return [("static", {})]
-    return [("adapting", {"policy": policy()}), ("static", {})]
+    return [("adapting", {"policy": fluxen.FluxLoad()}), ("static", {})]
 
 
 def _start(

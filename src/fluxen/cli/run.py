@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from fluxen.cli.progress import follow
 from fluxen.cli.query_file import QueryFile, read_query
+from fluxen.cli.scratch import LOG, scratch
 
 __all__ = ["add_parser", "run"]
 
@@ -38,10 +38,8 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         print(f"{args.file}: {', '.join(query.sources)} -> {' -> '.join(query.steps)} -> {query.sink['format']}")
         return 0
-    log = Path(tempfile.mkdtemp(prefix="fluxen-run-")) / "spark.log"
-    _run(query, log, Console(stderr=True, highlight=False), plain=args.plain)
-    log.unlink(missing_ok=True)
-    log.parent.rmdir()
+    with scratch("run") as work:
+        _run(query, work / LOG, Console(stderr=True, highlight=False, soft_wrap=True), plain=args.plain)
     return 0
 
 
