@@ -55,6 +55,10 @@ def test_a_run_stopped_in_its_first_steady_batch_has_an_upper_bound_only() -> No
     assert report.baseline(run)["rate_is_upper_bound"] is True
 
 
+def test_a_batch_that_has_hardly_begun_bounds_nothing() -> None:
+    assert report.rate(measured(9.0, 5.0, in_flight_s=0.1, finished=False)) is None
+
+
 def test_json_has_the_public_fields_and_the_smallest_ratio() -> None:
     slow, fast = measured(1, 1, 4.0, 4.0, query="slow"), measured(1, 1, 2.0, 2.0, query="fast")
     easy = report.part("easy", 400, measured(1, 1, 0.5, 0.5), EQUAL, [(slow, EQUAL), (fast, None)])

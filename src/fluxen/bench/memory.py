@@ -55,13 +55,13 @@ def _members(session: int) -> list[tuple[int, int]]:
 def footprint(session: int, *, shared_once: bool = False) -> Footprint:
     """The session's memory now; `shared_once` also reads the proportional sizes, which costs milliseconds."""
     rss = python = pss = 0.0
-    names: dict[int, str] = {}
-    for pid, parent in sorted(_members(session)):
+    members = _members(session)
+    names = {pid: _program(pid) for pid, _ in members}
+    for pid, parent in members:
+        # a JVM about to start a program shares its whole memory with the child for an instant
+        if names[pid] == names.get(parent) == "java":
+            continue
         try:
-            names[pid] = os.path.basename(os.readlink(_PROC / str(pid) / "exe"))
-            # a JVM about to start a program shares its whole memory with the child for an instant
-            if names[pid] == names.get(parent) == "java":
-                continue
             megabytes = int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE_MB
             pss += _proportional_mb(pid) if shared_once else 0.0
         except OSError:
@@ -69,6 +69,13 @@ def footprint(session: int, *, shared_once: bool = False) -> Footprint:
         rss += megabytes
         python += megabytes if names[pid].startswith("python") else 0.0
     return Footprint(rss_mb=rss, python_mb=python, pss_mb=pss)
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.path.basename(os.readlink(_PROC / str(pid) / "exe"))
+    except OSError:
+        return ""
 
 
 def _proportional_mb(pid: int) -> float:

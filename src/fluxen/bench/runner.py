@@ -71,8 +71,13 @@ class Measured:
 
     @property
     def at_most_rows_per_s(self) -> float | None:
-        """An upper bound for a run that was stopped inside its first steady batch: as if it had ended then."""
-        if self.steady or self.outcome.in_flight_s <= 0 or len(self.batches) < WARM_UP_BATCHES:
+        """An upper bound for a run that was stopped inside its first steady batch: as if it had ended then.
+
+        It says something only once that batch has taken longer than every batch before it.
+        """
+        if self.steady or len(self.batches) < WARM_UP_BATCHES:
+            return None
+        if self.outcome.in_flight_s <= max(batch.seconds for batch in self.batches):
             return None
         return self.rows_per_batch / self.outcome.in_flight_s
 
