@@ -27,6 +27,7 @@ __all__ = ["FIGURE"]
 SKEWS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 RIVALS = ("redist", "readj", "slotted")
 SMALL_KEYS, SMALL_SITES = 60, 5
+_ROOM_AT = (2, 4, 8, 16, 32)
 _SECONDS_PER_PROGRAM = 10.0
 
 
@@ -53,9 +54,11 @@ def _room(setting: Setting, run: int) -> Iterator[Row]:
     share, keys = zipf(setting.domain, setting.z), key_hashes(setting.domain, run)
     before: Any = None
     for function in chain("slotted", setting, run):
+        if not {function.sites, function.sites + 1} & set(_ROOM_AT):
+            continue
         places = function.lookup(keys)
         loads = site_loads(places, share, function.sites, Resources())["n"]
-        if before is not None:
+        if before is not None and function.sites in _ROOM_AT:
             old_places, old_loads = before
             ratio = float(loads.max() / loads.min())
             low, _ = band(np.append(old_loads, 0.0), ratio)

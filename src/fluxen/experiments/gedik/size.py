@@ -1,7 +1,8 @@
 """Figures 9 to 11: how many counters the sketch keeps and how many keys are mapped explicitly. Section 5.4.
 
-The size of a lossy counter breathes: it grows within a window and falls at its end. Measured four times per window
-over the last windows of the run's stream, and reported as the mean and the maximum. Space-Saving with the same error is counted beside it.
+The size of a lossy counter breathes: it grows within a window and falls at its end. Measured four times per window over
+the last windows of the run's stream; reported are the mean and the maximum. Space-Saving with the same error is counted
+beside it.
 """
 
 from __future__ import annotations
