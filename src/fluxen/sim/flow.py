@@ -242,26 +242,31 @@ class Flow:
 
         Per site that is a level `l` with sum of min(waiting, l) = sent; two Newton steps from the last step's level.
         """
-        site, sites = self.site, self.cluster.sites
         short = total > sent
         if not short.any():
             return waiting
-        level = self._level
+        rows = np.flatnonzero(short[self.site])  # everything leaves for the other sites
+        leaving = waiting.copy()
+        leaving[rows] = self._take_turns(waiting[rows], self.site[rows], total, sent)
+        self._level[~short] = 1.0
+        return leaving
+
+    def _take_turns(self, waiting: Floats, site: Ints, total: Floats, sent: Floats) -> Floats:
+        sites, level = self.cluster.sites, self._level
         for _ in range(2):
             at = level[site]
             below = np.bincount(site, weights=np.minimum(waiting, at), minlength=sites)
-            above = np.bincount(site, weights=waiting > at, minlength=sites)
-            level = np.maximum(np.where(above > 0, level + (sent - below) / np.maximum(above, 1.0), level), 0.0)
-            level = np.where((above == 0) & (below > sent), level / 2, level)
-        self._level = np.where(short, np.maximum(level, 1e-6), 1.0)
-        capped = np.minimum(waiting, self._level[site])
+            above = np.bincount(site[waiting > at], minlength=sites)
+            nearer = level + (sent - below) / np.maximum(above, 1)
+            level = np.maximum(np.where(above > 0, nearer, np.where(below > sent, level / 2, level)), 1e-6)
+        self._level = level
+        capped = np.minimum(waiting, level[site])
         below = np.bincount(site, weights=capped, minlength=sites)
         # the level is approximate: correct to what really leaves, between nothing and all that waits
         down = np.minimum(1.0, np.divide(sent, below, out=np.ones(sites), where=below > 0))
         more = np.divide(sent - below, total - below, out=np.zeros(sites), where=total - below > 1e-9)
         up = np.clip(more, 0.0, 1.0)
-        leaving: Floats = capped * down[site] + (waiting - capped) * up[site]
-        return leaving
+        return np.asarray(capped * down[site] + (waiting - capped) * up[site], dtype=np.float64)
 
     def _draw_more(self) -> None:
         """Keep about two steps' worth of tuples drawn. What a step does not get off stays first in line: dropping it

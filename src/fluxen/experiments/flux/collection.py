@@ -17,13 +17,13 @@ from fluxen.sim.simulator import Scenario
 
 __all__ = ["FIGURE"]
 
-TIMES = (0.01, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)
+TIMES = (0.01, 0.1, 0.2, 0.3, 0.5, 1.0)
 LOADED = 8
 
 
 def run(options: RunOptions) -> list[Row]:
     times = options.params.get("times", TIMES)
-    seeds = [options.seed + i for i in range(int(options.params.get("seeds", 2)))]
+    seeds = [options.seed + i for i in range(options.runs)]
     seconds = float(options.params.get("seconds", 60.0))
     rows: list[Row] = []
     for setting in ("static", *times, "auto"):
@@ -43,7 +43,7 @@ def _mean(options: RunOptions, setting: Any, scenario: Scenario) -> float:
 
 def _scenario(seed: int, loaded: bool, seconds: float) -> Scenario:
     """80/20 keys; if loaded, eight sites are perturbed, the one with the most popular group among them."""
-    scenario = Scenario(keys="self-similar", seconds=seconds, step=4e-3, report=0.012, seed=seed)
+    scenario = Scenario(keys="self-similar", seconds=seconds, step=8e-3, report=0.016, seed=seed)
     if not loaded:
         return scenario
     shares = np.bincount(scenario.placement(), weights=scenario.shares())
@@ -120,11 +120,8 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 
 def _first_above(sweep: list[Row], column: str, level: float) -> float:
-    """The shortest collection time from which on every longer one stays above the level."""
-    for i, row in enumerate(sweep):
-        if all(later[column] > level for later in sweep[i:]):
-            return float(row["min_collection"])
-    return float("inf")
+    """The shortest collection time with a throughput above the level."""
+    return next((float(row["min_collection"]) for row in sweep if row[column] > level), float("inf"))
 
 
 FIGURE = Figure(name="flux/8", title="Varying the minimum collection time", run=run, plot=plot, claims=claims)
