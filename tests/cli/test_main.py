@@ -31,7 +31,16 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["nonsense"], ["inspect"], ["demo", "--rows", "0"], ["demo", "--sites", "two"], ["run"], ["dashboard"]],
+    [
+        [],
+        ["nonsense"],
+        ["inspect"],
+        ["demo", "--rows", "0"],
+        ["demo", "--sites", "two"],
+        ["demo", "--sites", "65"],
+        ["run"],
+        ["dashboard"],
+    ],
 )
 def test_bad_arguments_give_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2

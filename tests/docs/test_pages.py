@@ -67,8 +67,8 @@ def test_the_readme_runs(spark: Any, tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "examples" / "cheapest_brokers.py"))["write_offers"](tmp_path / "offers")
     # Spark resolves relative paths from where it was started, which is not this test's directory
     for name in ("offers/", "checkpoint", "cheapest"):
-        assert f'"{name}' in code
-        code = code.replace(f'"{name}', f'"{tmp_path}/{name}')
+        assert f'"{name}"' in code
+        code = code.replace(f'"{name}"', f'"{tmp_path}/{name}"')
     names: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), names)
     found = spark.read.parquet(str(tmp_path / "cheapest")).collect()

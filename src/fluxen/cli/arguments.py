@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 
 def positive(text: str) -> int:
@@ -18,3 +19,15 @@ def positive(text: str) -> int:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
     return value
+
+
+def at_most(limit: int) -> Callable[[str], int]:
+    """A whole number from 1 to `limit`."""
+
+    def number(text: str) -> int:
+        value = positive(text)
+        if value > limit:
+            raise argparse.ArgumentTypeError(f"expected at most {limit}, got {value}")
+        return value
+
+    return number

@@ -225,7 +225,7 @@ def _show(found: Json) -> None:
     if found["events"]:
         console.print("\nlast events")
     for event in found["events"][-SHOWN_EVENTS:]:
-        console.print(f"  epoch {event.get('epoch', '?')}  {event_line(event)}")
+        console.print(f"  {event_line(event)}")
     verified = found["verified"]
     wrong = f", {len(found['problems'])} WRONG" if found["problems"] else ", all whole"
     console.print(f"\nread {verified['segments']} segments, {size(verified['bytes'])}{wrong}")

@@ -24,7 +24,7 @@ OFFERS = 4_000
 """kinds of offer (amount and date of payment) per currency"""
 RATE = 100
 """offers per bank and second of event time"""
-POPULAR_SHARE = 0.0023
+POPULAR_SHARE = 0.0033
 """of all rows, for each popular key"""
 POPULAR = (1, 2, 3, 6, 7, 8, 9, 11, 26, 29, 0, 4)
 """the keys `_keys` prefers: ten of the first half of the hash space, two of the second, each in a group of its own"""
@@ -37,8 +37,8 @@ _FIRST_FILE = 1_700_000_000
 class Offers:
     """How much to write; the same seed gives the same files."""
 
-    rows: int = 1_800_000
-    batches: int = 30
+    rows: int
+    batches: int
     seed: int = 7
 
     @property

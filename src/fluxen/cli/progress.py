@@ -176,7 +176,9 @@ def _bars(seen: Seen) -> Table:
 def event_line(event: Json) -> str:
     """One adaptation in one line."""
     reason = f" ({event['reason']})" if event.get("reason") else ""
-    return f"{event.get('outcome', '')}: {event.get('what', '')}: {event.get('why', '')}{reason}"
+    where = f"epoch {event['epoch']}, stage {event['stage']}: " if "stage" in event else ""
+    outcome = "" if event.get("outcome") == "done" else f"{event.get('outcome')}: "
+    return f"{where}{outcome}{event.get('what', '')}, for {event.get('why', '')}{reason}"
 
 
 def sparkline(values: Sequence[float]) -> str:
