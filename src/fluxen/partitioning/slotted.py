@@ -69,16 +69,11 @@ class Slotted:
             return previous
         table = self._previous_table(previous, sites).deal(sites, self.ratio)
         before: PartitioningFunction = previous or HashPair(fallback=table)
-        threshold = self.fine * float(explicit.share.min()) if len(explicit.keys) else 0.0
-        if not len(explicit.keys):
-            threshold = self.fine * self._linear_threshold(sites)
-        items = frequencies.at_least(threshold)
+        finest = self.fine * self.sigma * tolerance(alpha=self.alpha, sites=sites) / sites
+        items = frequencies.at_least(min(finest, float(explicit.share.min(initial=1.0))))
         places = self._level(before, table, items, explicit, resources)
         keep = np.isin(items.keys, explicit.keys) | (places != table.lookup(items.keys))
         return HashPair(fallback=table, keys=items.keys[keep], places=places[keep], weights=items.share[keep])
-
-    def _linear_threshold(self, sites: int) -> float:
-        return self.sigma * tolerance(alpha=self.alpha, sites=sites) / sites
 
     def _previous_table(self, previous: PartitioningFunction | None, sites: int) -> Slots:
         if isinstance(previous, HashPair) and isinstance(previous.fallback, Slots):
@@ -94,9 +89,8 @@ class Slotted:
         resources: Resources,
     ) -> SiteArray:
         home, slot_site = before.lookup(items.keys), table.lookup(items.keys)
-        pinned = np.isin(items.keys, explicit.keys) | np.isin(
-            items.keys, np.array(list(before.explicit()), dtype=np.int64)
-        )
+        mapped = np.array(list(before.explicit()), dtype=np.int64)
+        pinned = np.isin(items.keys, explicit.keys) | np.isin(items.keys, mapped)
         places = np.where(pinned & (home < table.sites), home, slot_site).astype(np.int32)
         growths = resources.balanced()
         rest = max(0.0, 1.0 - float(items.share.sum()))
@@ -107,7 +101,7 @@ class Slotted:
             loads=tuple(beta(growth, items.share) for growth, _ in growths),
             base=tuple(base[growth] * table.shares() for growth, _ in growths),
             weights=tuple(weight for _, weight in growths),
-            state=items.share if resources.memory == "linear" else beta(resources.memory, items.share),
+            state=beta(resources.memory, items.share),
             home=home,
             places=places,
             ratio=self.ratio,
