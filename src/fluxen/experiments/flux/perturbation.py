@@ -54,7 +54,7 @@ def plot(rows: list[Row], path: Path) -> None:
 def claims(rows: list[Row]) -> list[Claim]:
     unloaded = steady(rows, "unloaded", 10)
     loss = 1 - steady(rows, "static", 10) / unloaded
-    felt = next(row["second"] for row in rows if row["static"] < 0.8 * unloaded) - START
+    felt = next((row["second"] for row in rows if row["static"] < 0.8 * unloaded), float("inf")) - START
     first = next((row["second"] for row in rows if row["offloaded"] > 0), float("inf")) - START
     groups = rows[-1]["offloaded"]
     back = steady(rows, "balanced", 10) / unloaded
