@@ -34,8 +34,13 @@ class Case:
     stages: list[ft.BenchStage]
     batches: list[list[pa.Table]]
     expected_rows: Callable[[], list[dict[str, Any]]]
+    query: Callable[[list[Any]], Any]
+    """the same query on Spark, from one streaming DataFrame per input"""
     ends: bool = False
     """flush everything at the end"""
+    sql: Callable[[], str] | None = None
+    """a join in SQL, over tables named like the inputs that hold their rows without the late ones"""
+    lateness: int = 0
 
     def expected(self) -> list[str]:
         return oracle.canonical_rows(self.expected_rows())
@@ -165,12 +170,15 @@ def join_cases(draw: Any) -> Case:
     form = draw(st.sampled_from(["within", "between", "none"]))
     limits: dict[str, Any] = {}
     fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
+    condition = "true"
     if form == "within":
         span = draw(st.sampled_from([SECOND, 4 * SECOND, 30 * SECOND]))
         limits = {"within": f"{span} microseconds"}
         fits = lambda times: max(times.values()) - min(times.values()) <= span  # noqa: E731
+        times = ", ".join(f"epoch_us({name}.ts)" for name in names)
+        condition = f"greatest({times}) - least({times}) <= {span}"
     elif form == "between":
-        limits, fits = draw(pair_limits(names))
+        limits, fits, condition = draw(pair_limits(names))
     batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4)
     stage = ft.join(
         dict(zip(names, schemas)), list(keys), "ts", lateness=f"{lateness} microseconds", bits=bits, **limits
@@ -180,11 +188,23 @@ def join_cases(draw: Any) -> Case:
         inputs = {name: [batch[i] for batch in batches] for i, name in enumerate(names)}
         return oracle.join(inputs, {name: list(keys) for name in names}, dict.fromkeys(names, "ts"), fits, lateness)
 
-    return Case([stage], batches, expected)
+    def query(streams: list[Any]) -> Any:
+        import fluxen
+
+        inputs = dict(zip(names, streams))
+        return fluxen.join(inputs, list(keys), "ts", lateness=f"{lateness} microseconds", **limits)
+
+    def sql() -> str:
+        columns = [f"a.{key}" for key in keys]
+        columns += [f"{n}.{f.name} as {n}_{f.name}" for n, s in zip(names, schemas) for f in s if f.name not in keys]
+        equal = [f"a.{key} = {name}.{key}" for name in names[1:] for key in keys]
+        return f"select {', '.join(columns)} from {', '.join(names)} where {' and '.join([*equal, condition])}"
+
+    return Case([stage], batches, expected, query, sql=sql, lateness=lateness)
 
 
 @st.composite
-def pair_limits(draw: Any, names: list[str]) -> tuple[dict[str, Any], Callable[[Any], bool]]:
+def pair_limits(draw: Any, names: list[str]) -> tuple[dict[str, Any], Callable[[Any], bool], str]:
     """Random pairwise bounds, some one-sided, over a random subset of the pairs."""
     pairs = [(a, b) for i, a in enumerate(names) for b in names[:i]]
     chosen = draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=3, unique=True))
@@ -205,7 +225,13 @@ def pair_limits(draw: Any, names: list[str]) -> tuple[dict[str, Any], Callable[[
         pair: tuple(None if bound is None else f"{bound} seconds" for bound in bounds)
         for pair, bounds in between.items()
     }
-    return {"between": words}, fits
+    conditions = [
+        f"epoch_us({a}.ts) - epoch_us({b}.ts) {sign} {bound * SECOND}"
+        for (a, b), (low, high) in between.items()
+        for sign, bound in ((">=", low), ("<=", high))
+        if bound is not None
+    ]
+    return {"between": words}, fits, " and ".join(conditions) or "true"
 
 
 AGGREGATES = {
@@ -248,7 +274,14 @@ def aggregate_cases(draw: Any) -> Case:
     else:
         expected = lambda: oracle.running(tables_, list(keys), "ts", chosen)  # noqa: E731
     stage = ft.aggregate(schema, list(keys), "ts", **options, **chosen)
-    return Case([stage], batches, expected, ends)
+
+    def query(streams: list[Any]) -> Any:
+        import fluxen
+
+        words = {name: value for name, value in options.items() if name != "bits"}
+        return fluxen.aggregate(streams[0], list(keys), "ts", **words, **chosen)
+
+    return Case([stage], batches, expected, query, ends)
 
 
 @st.composite
@@ -258,12 +291,18 @@ def distinct_cases(draw: Any) -> Case:
     lateness = draw(st.sampled_from([0, 3 * SECOND]))
     within = draw(st.sampled_from([None, SECOND, 4 * SECOND]))
     batches = cut(draw, [schema], keys, rows=12)
-    stage = ft.distinct(
-        schema,
-        list(keys),
-        "ts",
-        within=None if within is None else f"{within} microseconds",
-        lateness=f"{lateness} microseconds",
-        bits=draw(st.sampled_from([64, 64, 3])),
-    )
-    return Case([stage], batches, lambda: oracle.distinct([b[0] for b in batches], list(keys), "ts", within, lateness))
+    options = {
+        "within": None if within is None else f"{within} microseconds",
+        "lateness": f"{lateness} microseconds",
+    }
+    stage = ft.distinct(schema, list(keys), "ts", **options, bits=draw(st.sampled_from([64, 64, 3])))
+
+    def query(streams: list[Any]) -> Any:
+        import fluxen
+
+        return fluxen.distinct(streams[0], list(keys), "ts", **options)
+
+    def expected() -> list[dict[str, Any]]:
+        return oracle.distinct([batch[0] for batch in batches], list(keys), "ts", within, lateness)
+
+    return Case([stage], batches, expected, query)

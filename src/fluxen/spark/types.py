@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_type
@@ -26,8 +28,9 @@ _PLAIN: dict[type[st.DataType], pa.DataType] = {
 
 def check_arrow(column: st.StructField) -> None:
     """Refuse a column that Spark cannot hand to Python as Arrow."""
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}  # a must in newer ones
     try:
-        to_arrow_type(column.dataType)
+        to_arrow_type(column.dataType, **zone)
     except Exception as error:
         raise QueryError(
             f"column {column.name!r} is {column.dataType.simpleString()}, which this PySpark cannot hand to Python; "

@@ -1,0 +1,82 @@
+"""Random queries, data, batch cuts and restarts on real Spark against the oracle; joins against DuckDB as well.
+
+The same cases meet thousands of histories without Spark in tests/operators.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from fluxen.testing import feeds, oracle
+from tests.conftest import Collected
+from tests.histories import Case, aggregate_cases, distinct_cases, join_cases
+
+pytestmark = pytest.mark.spark
+
+FEW = settings(
+    phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes here; the tests without Spark do it
+    max_examples=int(os.environ.get("FLUXEN_SPARK_EXAMPLES", "8")),
+    deadline=None,
+    derandomize="FLUXEN_SPARK_EXAMPLES" not in os.environ,
+    database=None,
+    print_blob=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def replay(spark: Any, case: Case, history: Any) -> list[str]:
+    """Run the case, stopping after some batches and going on with another number of sites."""
+    sink = Collected()
+    inputs = {name: [batch[i] for batch in case.batches] for i, name in enumerate("abcde"[: len(case.batches[0])])}
+    stop = history.draw(st.integers(1, len(case.batches)), label="batches before the restart")
+    with tempfile.TemporaryDirectory() as directory:
+        for upto in sorted({stop, len(case.batches)}):
+            given_now = {name: tables[:upto] for name, tables in inputs.items()}
+            streams = feeds(spark, given_now, Path(directory) / "input")
+            sites = history.draw(st.integers(1, 3), label="sites")
+            query = case.query(list(streams.values())).adapt(sites=sites, partitions=8)
+            writer = query.writeStream.foreachBatch(sink).option("checkpointLocation", f"{directory}/checkpoint")
+            last = upto == len(case.batches)
+            writer.option("endOfInput", case.ends and last).trigger(availableNow=True).start().awaitTermination()
+    return sink.canonical()
+
+
+def in_duckdb(case: Case) -> list[str]:
+    """The join over all rows that were not late, in DuckDB."""
+    assert case.sql is not None
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        for i, name in enumerate("abcde"[: len(case.batches[0])]):
+            batches, _ = oracle.on_time([batch[i] for batch in case.batches], "ts", case.lateness)
+            rows = [row for batch in batches for row in batch if not any(row[k] is None for k in row if k[0] == "k")]
+            connection.register(name, pa.Table.from_pylist(rows, schema=case.batches[0][i].schema))
+        return oracle.canonical_rows(connection.sql(case.sql()).to_arrow_table().to_pylist())
+
+
+@FEW
+@given(case=join_cases(), history=st.data())
+def test_joins_on_spark_equal_the_oracle_and_duckdb(spark, case, history):
+    results = replay(spark, case, history)
+    assert results == case.expected()
+    assert results == in_duckdb(case)
+
+
+@FEW
+@given(case=aggregate_cases(), history=st.data())
+def test_aggregates_on_spark_equal_the_oracle(spark, case, history):
+    assert replay(spark, case, history) == case.expected()
+
+
+@FEW
+@given(case=distinct_cases(), history=st.data())
+def test_distinct_on_spark_equals_the_oracle(spark, case, history):
+    assert replay(spark, case, history) == case.expected()
