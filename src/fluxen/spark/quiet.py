@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from fluxen.errors import FluxenError, PlatformError
 from fluxen.spark.session import session
+
+_RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): \S")
 
 
 @contextmanager
@@ -29,7 +32,7 @@ def quiet_session(log: Path, *, app: str, master: str | None = None, **settings:
         except FluxenError:
             raise
         except Exception as error:
-            raise PlatformError(f"Spark did not start: {_first_line(error)}; its log is {log}") from error
+            raise PlatformError(f"Spark did not start: {_cause(error)}; its log is {log}") from error
     try:
         with _py4j(log):
             yield spark
@@ -77,9 +80,11 @@ def explained(error: Exception, log: Path) -> FluxenError:
     """An error of Spark's as one line that says where the rest is."""
     if isinstance(error, FluxenError):
         return error
-    return FluxenError(f"Spark failed: {_first_line(error)}; its log is {log}")
+    return FluxenError(f"Spark failed: {_cause(error)}; its log is {log}")
 
 
-def _first_line(error: Exception) -> str:
+def _cause(error: Exception) -> str:
+    """The line that says most: the innermost Python error in what Spark wrapped, or the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
+    raised = [line for line in lines if _RAISED.match(line)]
+    return (raised or lines[:1] or [type(error).__name__])[-1][:300]
