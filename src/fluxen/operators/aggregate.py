@@ -18,7 +18,7 @@ from fluxen.operators.base import Input, SiteBatch
 from fluxen.operators.columns import boundaries, total_order
 from fluxen.operators.functions import Measure, combine, finish
 from fluxen.state.runs import Run
-from fluxen.state.segment import H2, H, T
+from fluxen.state.segment import H2, H, T, hashes
 from fluxen.typing import MIN_TIME, Groups, Ints, Json
 
 CLOSE_ROWS = 1 << 20
@@ -29,11 +29,6 @@ def partial_columns(measures: tuple[Measure, ...]) -> list[str]:
     return [part for measure in measures for part in measure.parts]
 
 
-def _hashes(table: pa.Table) -> tuple[Ints, Ints | None]:
-    h = table.column(H).to_numpy()
-    return h, table.column(H2).to_numpy() if H2 in table.column_names else None
-
-
 def _fold(table: pa.Table, keys: tuple[str, ...], measures: tuple[Measure, ...], *, by_time: bool) -> pa.Table:
     """Rows in layout of a segment combined to one row per key (per key and time, if `by_time`), sorted by hash.
 
@@ -41,7 +36,7 @@ def _fold(table: pa.Table, keys: tuple[str, ...], measures: tuple[Measure, ...],
     """
     if table.num_rows == 0:
         return table
-    h, h2 = _hashes(table)
+    h, h2 = hashes(table)
     t = table.column(T).to_numpy()
     order = total_order(h, h2, t, table, partial_columns(measures))
     table = table.take(pa.array(order))
@@ -79,7 +74,7 @@ class Running:
         """The newest version of each key."""
         whole = pa.concat_tables(tables).combine_chunks()
         age = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
-        h, h2 = _hashes(whole)
+        h, h2 = hashes(whole)
         order = np.lexsort([key for key in (-age, h2, h) if key is not None])
         newest = boundaries(h[order], None if h2 is None else h2[order])
         return whole.take(pa.array(order[newest]))
@@ -89,7 +84,7 @@ class Running:
         if len(rows.h) == 0:
             return
         new = _fold(rows.with_keys(), self.keys, self.measures, by_time=False)
-        h, h2 = _hashes(new)
+        h, h2 = hashes(new)
         groups = batch.routing.groups(h)
         old = [run.segment.table.take(pa.array(row)) for run, row, _ in latest(batch.runs[0], h, h2, groups)]
         state = self._merge(old, new)
@@ -102,7 +97,7 @@ class Running:
         if not old:
             return new
         whole = pa.concat_tables([*old, new]).combine_chunks()
-        h, h2 = _hashes(whole)
+        h, h2 = hashes(whole)
         # stable, so a key's old version stays in front of its new row
         order = np.lexsort([key for key in (h2, h) if key is not None])
         whole = whole.take(pa.array(order))

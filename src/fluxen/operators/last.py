@@ -18,7 +18,7 @@ from fluxen.operators.base import EMIT_ROWS, SiteBatch
 from fluxen.operators.columns import bisect, boundaries, positions, ragged, shifted, sliding, total_order
 from fluxen.operators.functions import Measure
 from fluxen.state.runs import Run
-from fluxen.state.segment import H2, H
+from fluxen.state.segment import H2, hashes
 from fluxen.typing import MIN_TIME, Floats, Groups, Ints, Json, Mask
 
 
@@ -48,7 +48,7 @@ class LastRows:
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         whole = pa.concat_tables(tables).combine_chunks()
-        h, h2 = _hashes(whole)
+        h, h2 = hashes(whole)
         order = np.lexsort([key for key in (h2, h) if key is not None])
         new = boundaries(h[order], None if h2 is None else h2[order])
         return whole.take(pa.array(order[_newest(new, self.n - 1)]))
@@ -108,10 +108,6 @@ class LastRows:
         result = pa.table(columns)
         for start in range(0, result.num_rows, EMIT_ROWS):
             yield result.slice(start, EMIT_ROWS)
-
-
-def _hashes(table: pa.Table) -> tuple[Ints, Ints | None]:
-    return table.column(H).to_numpy(), table.column(H2).to_numpy() if H2 in table.column_names else None
 
 
 def _at(values: Ints | None, rows: Ints) -> Ints | None:

@@ -67,7 +67,7 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int, list[Inp
     if len(marker) != 1:
         raise FluxenError(
             f"a site's input holds {len(marker)} marker rows instead of one; the query's shuffle was changed on the "
-            "way (is adaptive query execution on for this session?)"
+            "way (is adaptive query execution on?)"
         )
     inputs = []
     for number, pairs in enumerate(wire.inputs):

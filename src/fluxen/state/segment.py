@@ -181,6 +181,11 @@ def verify_segment(store: Store, ref: SegmentRef) -> None:
         raise DamagedError(damaged(path, "its checksum does not match"))
 
 
+def hashes(table: pa.Table) -> tuple[Ints, Ints | None]:
+    """The key hashes of rows in layout of a segment; None for keys that one hash determines."""
+    return column(table, H), column(table, H2) if H2 in table.column_names else None
+
+
 def column(table: pa.Table, name: str) -> Ints:
     """An int64 column as numpy, without a copy when it is in one piece."""
     chunked = table.column(name)
