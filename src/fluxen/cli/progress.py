@@ -178,7 +178,7 @@ def event_line(event: Json) -> str:
     reason = f" ({event['reason']})" if event.get("reason") else ""
     where = f"epoch {event['epoch']}, stage {event['stage']}: " if "stage" in event else ""
     outcome = "" if event.get("outcome") == "done" else f"{event.get('outcome')}: "
-    return f"{where}{outcome}{event.get('what', '')}, for {event.get('why', '')}{reason}"
+    return f"{where}{outcome}{event.get('what', '')}: {event.get('why', '')}{reason}"
 
 
 def sparkline(values: Sequence[float]) -> str:
