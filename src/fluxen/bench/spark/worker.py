@@ -33,7 +33,7 @@ def main(job_file: str, report_file: str) -> None:
         outcome = Outcome(skipped=str(error).splitlines()[0])
     except Exception as error:
         traceback.print_exc()
-        outcome = Outcome(error=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+        outcome = Outcome(error=f"{type(error).__name__}: {_first_line(error)}")
     outcome.save(Path(report_file))
 
 
