@@ -42,15 +42,21 @@ def exact(types: Sequence[st.DataType]) -> bool:
     return len(types) == 1 and isinstance(types[0], (*_FIXED, st.BooleanType))
 
 
-def _hashable(name: str, kind: st.DataType) -> Column:
-    column = F.col(quoted(name))
+def _hashable(column: Column, kind: st.DataType) -> list[Column]:
+    """What to hash of a column so that different values have different hashes.
+
+    Spark's hash skips nulls and runs through nested values without marking where they end, so parts of nested values
+    come with whether they are null, and arrays with their length.
+    """
     if isinstance(kind, (st.FloatType, st.DoubleType)):
-        return column + F.lit(0.0)  # -0.0 and 0.0 are one key
-    if _unequal(kind):
-        raise QueryError(
-            f"key column {name!r} is {kind.simpleString()}: maps and variants have no equality; use their parts"
-        )
-    return column
+        return [column + F.lit(0.0)]  # -0.0 and 0.0 are one key
+    if isinstance(kind, st.StructType):
+        inner = [(column.getField(part.name), part.dataType) for part in kind.fields]
+        return [hashed for value, part in inner for hashed in (F.isnull(value), *_hashable(value, part))]
+    if isinstance(kind, st.ArrayType):
+        element = kind.elementType
+        return [F.size(column), F.transform(column, lambda x: F.struct(F.isnull(x), *_hashable(x, element)))]
+    return [column]
 
 
 def _unequal(kind: st.DataType) -> bool:
@@ -71,10 +77,15 @@ def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool) -> list[Colum
     types = []
     for name in keys:
         kind = field(df, name, "key column").dataType
+        if _unequal(kind):
+            raise QueryError(
+                f"key column {name!r} is {kind.simpleString()}: maps and variants have no equality; use their parts"
+            )
         types.append(kind)
+        column = F.col(quoted(name))
         if nulls:
-            parts.append(F.isnull(F.col(quoted(name))))
-        parts.append(_hashable(name, kind))
+            parts.append(F.isnull(column))
+        parts += _hashable(column, kind)
     hashes = [F.xxhash64(*parts).alias(H)]
     if not exact(types):
         hashes.append(F.xxhash64(F.lit(_SECOND), *parts).alias(H2))
