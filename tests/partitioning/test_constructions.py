@@ -101,6 +101,25 @@ def test_every_choice_is_as_good_as_the_loops_choice(made: Any, name: str, place
     assert set(mapping) == set(range(len(placement.keys)))
 
 
+@given(placement=PROBLEMS, placed=st.integers(0, 8))
+@settings(max_examples=60, deadline=None)
+def test_penalties_of_one_item_are_those_of_many(placement: Placement, placed: int) -> None:
+    loads = [
+        np.bincount(placement.new[:placed], weights=row[:placed], minlength=placement.sites) for row in placement.loads
+    ]
+    loads = [row.astype(float) for row in loads]
+    items = np.arange(len(placement.keys))
+    with np.errstate(invalid="raise"):
+        many = placement.balance_after_adding(loads, items)
+        one = [placement.balance_after_adding_one(loads, item) for item in items]
+    assert np.allclose(many, one, rtol=1e-9)
+    reference = Reference(placement, "A")
+    mapping = {item: int(placement.new[item]) for item in range(min(placed, len(items)))}
+    for item in items[placed:]:
+        expected = [reference.rho(mapping | {int(item): site}) for site in range(placement.sites)]
+        assert np.allclose(many[item], expected, rtol=1e-9)
+
+
 @given(placement=PROBLEMS, kind=UTILITIES)
 @settings(max_examples=60, deadline=None)
 def test_readj_ends_where_no_move_or_swap_lowers_the_imbalance(placement: Placement, kind: Any) -> None:

@@ -90,6 +90,21 @@ class Placement:
             penalty *= (spread_after_adding(placed, added) / (self.theta * mean)[:, None]) ** weight
         return penalty
 
+    def balance_after_adding_one(self, site_loads: list[Floats], item: int) -> Floats:
+        """rho for one item on every site; `balance_after_adding` without the cost of its generality."""
+        penalty = np.ones(self.sites)
+        for loads, placed, weight in zip(self.loads, site_loads, self.weights):
+            after = placed + loads[item]
+            emptiest = int(placed.argmin())
+            least, placed[emptiest] = placed[emptiest], np.inf
+            next_least, placed[emptiest] = placed.min(), least
+            low = np.minimum(after, least)
+            low[emptiest] = min(after[emptiest], next_least)
+            mean = (placed.sum() + loads[item]) / self.sites
+            spread = (np.maximum(after, placed.max()) - low) / (self.theta * mean)
+            penalty *= spread if weight == 1.0 else spread**weight
+        return penalty
+
     def balance_of(self, spreads: list[Floats]) -> Floats:
         """rho when all tracked keys are placed, from the max-min spread of each growth."""
         penalty = np.ones_like(spreads[0])

@@ -33,10 +33,10 @@ class Scan(HashPairPartitioner):
         places = np.full(len(placement.keys), -1, dtype=np.int32)
         site_loads = [np.zeros(placement.sites) for _ in placement.loads]
         migration = placement.owed
-        for item in np.argsort(-placement.share, kind="stable"):
-            one = np.array([item])
-            moved = placement.moved(one)[0]
-            balance = placement.balance_after_adding(site_loads, one)[0]
+        costs = placement.moved(np.arange(len(placement.keys)))
+        for item in np.argsort(-placement.share, kind="stable").tolist():
+            moved = costs[item]
+            balance = placement.balance_after_adding_one(site_loads, item)
             best = int(np.argmin(utility(self.utility, balance, (migration + moved) / placement.ideal)))
             places[item] = best
             migration += float(moved[best])
