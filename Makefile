@@ -36,7 +36,7 @@ lint: $(READY)  ## ruff, mypy strict, import layers
 	@$(BIN)/ruff check src tests examples
 	@$(BIN)/ruff format --check src tests examples
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports
 
 .PHONY: test
 test: env lint  ## everything CI runs: lint, types, tests on real Spark

@@ -38,6 +38,7 @@ class Case:
     """the same query on Spark, from one streaming DataFrame per input"""
     ends: bool = False
     """flush everything at the end"""
+    time: str | None = "ts"
     sql: Callable[[], str] | None = None
     """a join in SQL, over tables named like the inputs that hold their rows without the late ones"""
     lateness: int = 0
@@ -167,7 +168,8 @@ def join_cases(draw: Any) -> Case:
     schemas = [schema_of(keys, ("ts", TIME), payload[i]) for i in range(count)]
     bits = draw(st.sampled_from([64, 64, 3]))
     lateness = draw(st.sampled_from([0, 3 * SECOND, 100 * SECOND]))
-    form = draw(st.sampled_from(["within", "between", "none"]))
+    form = draw(st.sampled_from(["within", "between", "none", "untimed"]))
+    time = None if form == "untimed" else "ts"
     limits: dict[str, Any] = {}
     fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
     condition = "true"
@@ -181,18 +183,19 @@ def join_cases(draw: Any) -> Case:
         limits, fits, condition = draw(pair_limits(names))
     batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4)
     stage = ft.join(
-        dict(zip(names, schemas)), list(keys), "ts", lateness=f"{lateness} microseconds", bits=bits, **limits
+        dict(zip(names, schemas)), list(keys), time, lateness=f"{lateness} microseconds", bits=bits, **limits
     )
 
     def expected() -> list[dict[str, Any]]:
         inputs = {name: [batch[i] for batch in batches] for i, name in enumerate(names)}
-        return oracle.join(inputs, {name: list(keys) for name in names}, dict.fromkeys(names, "ts"), fits, lateness)
+        times = None if time is None else dict.fromkeys(names, time)
+        return oracle.join(inputs, {name: list(keys) for name in names}, times, fits, lateness)
 
     def query(streams: list[Any]) -> Any:
         import fluxen
 
         inputs = dict(zip(names, streams))
-        return fluxen.join(inputs, list(keys), "ts", lateness=f"{lateness} microseconds", **limits)
+        return fluxen.join(inputs, list(keys), time, lateness=f"{lateness} microseconds", **limits)
 
     def sql() -> str:
         columns = [f"a.{key}" for key in keys]
@@ -200,7 +203,7 @@ def join_cases(draw: Any) -> Case:
         equal = [f"a.{key} = {name}.{key}" for name in names[1:] for key in keys]
         return f"select {', '.join(columns)} from {', '.join(names)} where {' and '.join([*equal, condition])}"
 
-    return Case([stage], batches, expected, query, sql=sql, lateness=lateness)
+    return Case([stage], batches, expected, query, sql=sql, lateness=lateness, time=time)
 
 
 @st.composite

@@ -19,5 +19,7 @@ MIN_TIME = -(2**61)
 """Before every event time: the watermark of an input that has shown no row yet."""
 MAX_TIME = 2**61
 """After every event time: a bound that does not bind."""
+NO_TIME = 0
+"""Time of the rows of an input without event time: all at one moment, none late, none expiring."""
 UNBOUNDED = 2**60
 """A time difference nothing exceeds; added to any time above it stays within 64 bits."""

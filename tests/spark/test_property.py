@@ -56,8 +56,10 @@ def in_duckdb(case: Case) -> list[str]:
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")
         for i, name in enumerate("abcde"[: len(case.batches[0])]):
-            batches, _ = oracle.on_time([batch[i] for batch in case.batches], "ts", case.lateness)
-            rows = [row for batch in batches for row in batch if not any(row[k] is None for k in row if k[0] == "k")]
+            tables = [batch[i] for batch in case.batches]
+            keys = [column for column in tables[0].column_names if column.startswith("k")]
+            batches, _ = oracle.on_time(tables, case.time, case.lateness, keys)
+            rows = [row for batch in batches for row in batch]
             connection.register(name, pa.Table.from_pylist(rows, schema=case.batches[0][i].schema))
         return oracle.canonical_rows(connection.sql(case.sql()).to_arrow_table().to_pylist())
 

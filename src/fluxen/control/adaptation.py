@@ -26,6 +26,10 @@ from fluxen.state.routing import Routing
 from fluxen.typing import Json
 
 
+NEGLIGIBLE = 0.05
+"""Share of a batch's time below which the slowest site's work is noise: no policy is asked about it."""
+
+
 class Adaptation:
     """Adapts one stage."""
 
@@ -47,13 +51,21 @@ class Adaptation:
         return routing if self.repartitioner is None else self.repartitioner.build(routing, routing.sites)
 
     def after(
-        self, state: StageState, records: Sequence[CommitRecord], now: float, requests: Sequence[Suggestion] = ()
+        self,
+        state: StageState,
+        records: Sequence[CommitRecord],
+        now: float,
+        requests: Sequence[Suggestion] = (),
+        *,
+        seconds: float = 0.0,
     ) -> StageState:
-        """The stage as the next batch finds it."""
+        """The stage as the next batch finds it; the last one took `seconds` in all."""
         stats = self._stats(state.routing, records)
         if self.repartitioner is not None:
             self.repartitioner.observe(state.routing, records)
-        actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
+        actions = list(self.manager.submit(requests, stats, now))
+        if stats.seconds >= NEGLIGIBLE * seconds:
+            actions += self.manager.step(stats, now)
         routing = state.routing
         for action in actions:
             routing = self._carry_out(action, routing, stats, now)

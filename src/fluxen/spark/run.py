@@ -225,7 +225,7 @@ class Run:
             absent = missing_sites(records, expected(before))
             if absent:
                 raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
-        epoch = self._adapted(advance(before, self._stages, records, batch=batch), records)
+        epoch = self._adapted(advance(before, self._stages, records, batch=batch), records, ran - started)
         self._log.commit(epoch)
         self._epoch = epoch
         self._log.collect(number)
@@ -245,14 +245,14 @@ class Run:
             }
         )
 
-    def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> Epoch:
+    def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord], seconds: float) -> Epoch:
         """Decide what the next epoch does differently, and note it."""
         now = time.time() if self._query.options.clock == "wall" else self._event_time(epoch)
         requests, self._requests = self._requests, []
         stages, events = [], []
         for number, (adaptation, state) in enumerate(zip(self._adaptations, epoch.stages)):
             mine = [records[number, site] for site in range(state.routing.sites)]
-            stages.append(adaptation.after(state, mine, now, requests))
+            stages.append(adaptation.after(state, mine, now, requests, seconds=seconds))
             events += [{"epoch": epoch.number, "stage": number, **event} for event in adaptation.events()]
         self._log.note(epoch.number, events)
         control = {"stages": [adaptation.snapshot() for adaptation in self._adaptations]}

@@ -17,7 +17,7 @@ from fluxen.errors import QueryError
 from fluxen.operators.wire import IN, MARKER, WEIGHT, Wire, assign_slots
 from fluxen.state.routing import Routing
 from fluxen.state.segment import H2, H, T
-from fluxen.typing import MIN_TIME
+from fluxen.typing import NO_TIME
 
 SITE = "_site"
 _SECOND = -7046029254386353131
@@ -95,7 +95,7 @@ def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool) -> list[Colum
 def event_time(df: DataFrame, time: str | None) -> Column:
     """`_t`: microseconds since 1970, null where the column is null."""
     if time is None:
-        return F.lit(MIN_TIME).cast("long").alias(T)
+        return F.lit(NO_TIME).cast("long").alias(T)
     kind = field(df, time, "event-time column").dataType
     if isinstance(kind, st.TimestampType):
         return F.expr(f"unix_micros({quoted(time)})").alias(T)

@@ -28,7 +28,7 @@ from fluxen.state.epoch import Epoch, EpochLog
 from fluxen.state.record import missing_sites, read_records
 from fluxen.state.routing import Routing
 from fluxen.state.store import Store
-from fluxen.typing import MAX_TIME, Ints
+from fluxen.typing import MAX_TIME, NO_TIME, Ints
 
 
 class SimulatedCrash(BaseException):
@@ -213,7 +213,7 @@ def hashes(table: pa.Table, keys: Sequence[str], *, bits: int = 64) -> tuple[Int
 def times(table: pa.Table, time: str | None, default: int) -> Ints:
     """Event times in microseconds, `default` where null."""
     if time is None:
-        return np.full(table.num_rows, default, dtype=np.int64)
+        return np.full(table.num_rows, NO_TIME, dtype=np.int64)
     column: Any = table.column(time).cast(pa.int64()).fill_null(default)
     values: Ints = column.to_numpy()
     return values
