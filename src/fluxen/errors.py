@@ -17,8 +17,8 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DamagedError",
-    "PlatformError",
     "FluxenError",
+    "PlatformError",
     "QueryError",
     "StorageError",
 ]

@@ -25,7 +25,6 @@ from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing
 from fluxen.typing import Json
 
-
 NEGLIGIBLE = 0.05
 """Share of a batch's time below which the slowest site's work is noise: no policy is asked about it."""
 
