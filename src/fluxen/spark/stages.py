@@ -317,6 +317,8 @@ def _combining_stage(
 
 def _whole_rows(df: DataFrame, time: str | None) -> tuple[tuple[tuple[str, pa.DataType | None], ...], tuple[str, ...]]:
     """All columns (the event time with its type), and those that can break ties."""
+    if time is not None:
+        _time_type(df, time)
     columns = tuple((name, _time_type(df, name) if name == time else None) for name in df.columns)
     unordered = (st.MapType, st.StructType, st.ArrayType)
     ties = tuple(f.name for f in df.schema.fields if f.name != time and not isinstance(f.dataType, unordered))
