@@ -17,7 +17,7 @@ from fluxen.sim.simulator import Scenario
 
 __all__ = ["FIGURE"]
 
-TIMES = (0.01, 0.1, 0.2, 0.3, 0.5, 1.0)
+TIMES = (0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 LOADED = 8
 
 
