@@ -138,7 +138,7 @@ def test_a_query_is_refused_in_one_line_for(what, inputs):
 
 def test_a_type_spark_cannot_hand_to_python_is_refused(inputs):
     months = inputs[0].selectExpr("k", "ts", "interval 1 month as months")
-    with pytest.raises(QueryError, match="'months' is interval month"):
+    with pytest.raises(QueryError, match="months' is interval month"):
         fx.join({"a": months, "b": inputs[0]}, on="k")
 
 
