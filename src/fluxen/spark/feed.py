@@ -33,8 +33,14 @@ def feed(spark: SparkSession, tables: Sequence[pa.Table], directory: str | Path 
     place = Path(tempfile.mkdtemp(prefix="fluxen-feed-") if directory is None else directory)
     for number, table in enumerate(tables):
         append(place, number, table.cast(tables[0].schema))
-    schema = from_arrow_schema(tables[0].schema, prefer_timestamp_ntz=True)
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(place))
+    return stream_of(spark, place)
+
+
+def stream_of(spark: SparkSession, directory: str | Path) -> DataFrame:
+    """The stream of a directory that `append` has put at least one table into."""
+    first = min(Path(directory).glob("*.parquet"))
+    schema = from_arrow_schema(pq.read_schema(first), prefer_timestamp_ntz=True)
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(directory))
 
 
 def feeds(

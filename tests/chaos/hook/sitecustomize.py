@@ -1,0 +1,59 @@
+"""Python imports this first in every process of a chaos run, the sites' workers included: it dies where it is told to.
+
+FLUXEN_CHAOS_POINT is "<operation> <prefix> <count>": at the count-th such file operation of the whole run (a write
+leaves half a file behind) the driver's process group is killed, JVM included. Without the variable nothing happens.
+"""
+
+import os
+import signal
+
+POINT = os.environ.get("FLUXEN_CHAOS_POINT", "")
+
+
+def _arm() -> None:
+    from fluxen.state.store import Store
+
+    operation, prefix, count = POINT.split()
+    counter, group = os.environ["FLUXEN_CHAOS_COUNTER"], int(os.environ["FLUXEN_CHAOS_GROUP"])
+    write, create, delete = Store.write, Store.create, Store.delete
+
+    def reached(name: str) -> bool:
+        if not name.startswith(prefix) or name.endswith(".tmp"):
+            return False
+        with open(counter, "ab") as file:
+            file.write(b".")
+            return file.tell() == int(count)
+
+    def die() -> None:
+        os.killpg(group, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying_write(store: Store, name: str, data: bytes) -> None:
+        if reached(name):
+            store._write(name, bytes(memoryview(data)[: len(data) // 2]))
+            die()
+        write(store, name, data)
+
+    def dying_before(store: Store, name: str, data: bytes) -> bool:
+        if reached(name):
+            die()
+        return create(store, name, data)
+
+    def dying_after(store: Store, name: str, data: bytes) -> bool:
+        made = create(store, name, data)
+        if reached(name):
+            die()
+        return made
+
+    def dying_delete(store: Store, name: str) -> None:
+        delete(store, name)
+        if reached(name):
+            die()
+
+    Store.write = {"write": dying_write}.get(operation, write)
+    Store.create = {"before": dying_before, "after": dying_after}.get(operation, create)
+    Store.delete = {"delete": dying_delete}.get(operation, delete)
+
+
+if POINT:
+    _arm()
