@@ -75,16 +75,14 @@ def start(directory: Path, attempt: int, point: str | None) -> subprocess.Popen[
     """The driver in a session of its own; `point` is where it shall die."""
     path = os.pathsep.join([str(HERE / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
-    code = "import os, runpy, sys; os.environ['FLUXEN_CHAOS_GROUP'] = str(os.getpid()); "
     if point is not None:
-        environment["FLUXEN_CHAOS_COUNTER"] = str(directory / f"counter-{attempt}")
-        # the hook arms itself when Python starts, which is before the driver knows its process group
-        code = f"import os; os.environ['FLUXEN_CHAOS_POINT'] = {point!r}; " + code + "import sitecustomize; "
-        code += "sitecustomize.POINT = os.environ['FLUXEN_CHAOS_POINT']; sitecustomize._arm(); "
-    code += "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+        environment |= {
+            "FLUXEN_CHAOS_POINT": point,
+            "FLUXEN_CHAOS_COUNTER": str(directory / f"counter-{attempt}"),
+        }
     with (directory / f"driver-{attempt}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(HERE / "driver.py"), str(directory)],
+            [sys.executable, str(HERE / "driver.py"), str(directory)],
             env=environment,
             stdout=log,
             stderr=log,

@@ -50,7 +50,7 @@ class Pins:
         master = spark.sparkContext.master
         self.needed = not (master.startswith("local[") or master == "local")
         self._anchors: dict[int, DataFrame] = {}
-        self._executors = -1
+        self._executors: frozenset[str] = frozenset()
 
     def route(self, df: DataFrame, routing: Routing) -> DataFrame:
         """`df` in as many partitions as there are sites, partition i with the rows of site i."""
@@ -70,10 +70,10 @@ class Pins:
             self._anchors[sites] = anchor
         return self._anchors[sites]
 
-    def executors(self) -> int:
-        """How many executors there are now."""
-        status = self.spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-        return len(status)
+    def executors(self) -> frozenset[str]:
+        """The executors there are now, by address: one that replaces another within a batch is a change, too."""
+        known: str = self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keySet().mkString(",")
+        return frozenset(known.split(","))
 
     def release(self) -> None:
         for anchor in self._anchors.values():

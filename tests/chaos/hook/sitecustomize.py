@@ -1,7 +1,8 @@
 """Python imports this first in every process of a chaos run, the sites' workers included: it dies where it is told to.
 
-FLUXEN_CHAOS_POINT is "<operation> <prefix> <count>": at the count-th such file operation of the whole run (a write
-leaves half a file behind) the driver's process group is killed, JVM included. Without the variable nothing happens.
+FLUXEN_CHAOS_POINT is "<operation> <prefix> <count>", FLUXEN_CHAOS_COUNTER a file that counts for all processes: at the
+count-th such file operation of the whole run (a write leaves half a file behind) the driver's process group is killed,
+JVM included. Without the variables nothing happens.
 """
 
 import os
@@ -14,7 +15,7 @@ def _arm() -> None:
     from fluxen.state.store import Store
 
     operation, prefix, count = POINT.split()
-    counter, group = os.environ["FLUXEN_CHAOS_COUNTER"], int(os.environ["FLUXEN_CHAOS_GROUP"])
+    counter = os.environ["FLUXEN_CHAOS_COUNTER"]
     write, create, delete = Store.write, Store.create, Store.delete
 
     def reached(name: str) -> bool:
@@ -25,7 +26,7 @@ def _arm() -> None:
             return file.tell() == int(count)
 
     def die() -> None:
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(os.getsid(0), signal.SIGKILL)  # the driver leads the session and its own process group
         os.kill(os.getpid(), signal.SIGKILL)
 
     def dying_write(store: Store, name: str, data: bytes) -> None:
