@@ -46,15 +46,12 @@ def seen(tmp_path_factory: Any) -> dict[str, Any]:
     """What one run on the cluster showed, with its input."""
     directory = tmp_path_factory.mktemp("cluster")
     inputs = prepare(directory)
+    places = {"SPARK_LOCAL_DIRS": str(directory / "spark"), "SPARK_WORKER_DIR": str(directory / "work")}
     with (directory / "log").open("wb") as log:
         driver = subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.driver", str(directory)],
             cwd=Path(__file__).parents[2],
-            env={
-                **os.environ,
-                "SPARK_LOCAL_DIRS": str(directory / "spark"),
-                "SPARK_WORKER_DIR": str(directory / "work"),
-            },
+            env={**os.environ, **places},
             stdout=log,
             stderr=log,
             start_new_session=True,
