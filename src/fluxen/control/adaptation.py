@@ -26,7 +26,7 @@ from fluxen.state.routing import Routing
 from fluxen.typing import Json
 
 NEGLIGIBLE = 0.05
-"""Share of a batch's time below which the slowest site's work is noise: no policy is asked about it."""
+"""Share of a batch's time below which even the slowest site's work is noise and counts as none."""
 
 
 class Adaptation:
@@ -59,12 +59,10 @@ class Adaptation:
         seconds: float = 0.0,
     ) -> StageState:
         """The stage as the next batch finds it; the last one took `seconds` in all."""
-        stats = self._stats(state.routing, records)
+        stats = self._stats(state.routing, records, seconds)
         if self.repartitioner is not None:
             self.repartitioner.observe(state.routing, records)
-        actions = list(self.manager.submit(requests, stats, now))
-        if stats.seconds >= NEGLIGIBLE * seconds:
-            actions += self.manager.step(stats, now)
+        actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
         routing = state.routing
         for action in actions:
             routing = self._carry_out(action, routing, stats, now)
@@ -110,9 +108,11 @@ class Adaptation:
             return following
         return routing
 
-    def _stats(self, routing: Routing, records: Sequence[CommitRecord]) -> Stats:
+    def _stats(self, routing: Routing, records: Sequence[CommitRecord], seconds: float) -> Stats:
         busy = [busy_seconds(record) for record in records]
         slowest = max(busy, default=0.0)
+        if slowest < NEGLIGIBLE * seconds:
+            busy, slowest = [0.0] * len(busy), 0.0
         reports = [
             SiteRecord(
                 site=record.site,

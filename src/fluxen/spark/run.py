@@ -319,8 +319,10 @@ class Run:
     @property
     def epoch(self) -> Json:
         """The last committed epoch: routing table, sites, bytes and rows per partition group, watermark."""
-        with self._lock:
-            return {**self._epoch.to_json(), **_shown(self._epoch)}
+        epoch = self._epoch  # immutable: a batch under way will put another one in its place
+        whole, shown = epoch.to_json(), _shown(epoch)
+        stages = [{**stored, **seen} for stored, seen in zip(whole["stages"], shown["stages"])]
+        return {**whole, **shown, "stages": stages or whole["stages"]}
 
     @property
     def events(self) -> list[Json]:
@@ -330,8 +332,7 @@ class Run:
     def rescale(self, sites: int) -> None:
         """Run on another number of sites, from the batch after the next commit on; no restart."""
         Routing.even(partitions=self._query.options.partitions, sites=sites)
-        with self._lock:
-            self._requests.append(Rescale(sites=sites, why="asked for by rescale()"))
+        self._requests.append(Rescale(sites=sites, why="asked for by rescale()"))
 
     def exception(self) -> BaseException | None:
         """What ended the query, as a FluxenError where fluxen raised it; None while it runs or after a good end."""
