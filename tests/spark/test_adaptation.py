@@ -57,7 +57,7 @@ def test_readj_halves_the_imbalance_of_consistent_hash_on_zipf_keys(spark, drain
     batches = zipf_batches(12, 2000)
     runs = {}
     for name, partitioner in {"ring": fx.ConsistentHash(), "readj": fx.Readj(sigma=0.01)}.items():
-        query = last_three(spark, batches).adapt(sites=8, partitions=256, partitioner=fx.Slotted())
+        query = last_three(spark, batches).adapt(sites=8, partitions=256, partitioner=partitioner)
         runs[name] = drain(query, collected, checkpoint=name)
     settled = slice(8, None)
     assert imbalance(runs["readj"], settled) <= imbalance(runs["ring"], settled) / 2
