@@ -42,6 +42,18 @@ lint: $(READY)  ## ruff, mypy strict, import layers
 test: env lint  ## everything CI runs: lint, types, tests on real Spark
 	@$(BIN)/pytest -m "not slow"
 
+OLDEST := .venv-oldest
+$(OLDEST)/.ready: pyproject.toml
+	@$(PYTHON) -m venv $(OLDEST)
+	@$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -e . \
+	  'pyspark==3.5.0' 'pyarrow==15.0.2' 'numpy==1.26.4' 'pandas==2.2.*' setuptools pytest pytest-timeout hypothesis duckdb
+	@touch $@
+
+.PHONY: test-oldest
+test-oldest: java $(OLDEST)/.ready  ## smoke test on the oldest supported versions
+	@$(OLDEST)/bin/pytest -q -W ignore::DeprecationWarning tests/state tests/spark/test_split.py \
+	  tests/spark/test_operators.py tests/spark/test_sinks.py tests/spark/test_flush.py
+
 .PHONY: chaos
 chaos: env  ## kill the driver at many random moments and compare with the oracle
 	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m chaos tests -q
