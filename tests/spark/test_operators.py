@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import fluxen as fx
+from fluxen.errors import QueryError
 from fluxen.testing import feed, feeds, oracle
 from tests.spark.rows import TIME, events
 
@@ -107,6 +108,32 @@ def test_a_users_operator_keeps_its_state_over_batches_restarts_and_other_sites(
     assert {row["k"]: row["total"] for row in collected.rows} == expected
 
 
+class Careless(Totals):
+    """Returns its columns in another order than its schema's, and narrower."""
+
+    def process(self, group: int, rows: pa.Table) -> pa.Table | None:
+        found = super().process(group, rows)
+        return found and pa.table({"total": found.column("total").cast(pa.int32()), "k": found.column("k")})
+
+
+def test_a_users_results_go_by_their_names(spark, drain, collected):
+    rows = events([1, 1, 2], [0, 1, 2], [10, 20, 300])
+    drain(fx.stateful(feed(spark, [rows]), by="k", operator=Careless()), collected)
+    assert sorted((row["k"], row["total"]) for row in collected.rows) == [(1, 30), (2, 300)]
+
+
+class Stranger(Totals):
+    """Returns a column nobody promised."""
+
+    schema = "k long, sum long"
+
+
+def test_a_users_results_that_differ_from_the_schema_are_refused(spark, drain, collected):
+    with pytest.raises(QueryError, match="Stranger returned columns k, total, its schema says k, sum") as raised:
+        drain(fx.stateful(feed(spark, [events([1], [0], [1])]), by="k", operator=Stranger()), collected)
+    assert "\n" not in str(raised.value)
+
+
 def static(spark: Any, table: pa.Table) -> Any:
     return spark.createDataFrame(table.to_pylist(), feed(spark, [table]).schema)
 
@@ -155,8 +182,6 @@ def test_floating_point_results_are_the_same_bits_after_a_restart_in_between(spa
 
 
 def test_the_feed_brings_one_table_per_micro_batch_in_order(spark, tmp_path):
-    from fluxen.errors import QueryError
-
     tables = [events([i], [i], [i]) for i in (5, 3, 9)]
     tables.insert(1, tables[0].slice(0, 0))
     seen: list[list[int]] = []

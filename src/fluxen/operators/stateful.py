@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from fluxen.errors import QueryError
 from fluxen.operators.aggregate import latest
 from fluxen.operators.base import SiteBatch
 from fluxen.operators.columns import boundaries, total_order
@@ -49,6 +50,7 @@ class Stateful:
     columns: tuple[tuple[str, pa.DataType | None], ...]
     """columns the user's code sees; the event-time column comes with its type"""
     ties: tuple[str, ...]
+    results: pa.Schema
     described: Json
     inputs: int = 1
     sides: int = 1
@@ -89,7 +91,7 @@ class Stateful:
             states.append(_pack(self.operator.extract(group)))
             if result is not None and result.num_rows:
                 batch.rows_out[group] += result.num_rows
-                yield result
+                yield self._conforming(result)
         by_key = np.argsort(keys)
         batch.state = [
             pa.table(
@@ -100,6 +102,21 @@ class Stateful:
                 }
             )
         ]
+
+    def _conforming(self, result: pa.Table) -> pa.Table:
+        """What user code returned, in the columns it promised: Spark would take them by position."""
+        names = self.results.names
+        if sorted(result.column_names) != sorted(names):
+            raise QueryError(
+                f"operator {type(self.operator).__name__} returned columns {', '.join(result.column_names)}, "
+                f"its schema says {', '.join(names)}; return a table with those columns"
+            )
+        try:
+            return result.select(names).cast(self.results)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise QueryError(
+                f"operator {type(self.operator).__name__} returned values its schema does not allow: {error}"
+            ) from error
 
     def _before(self, batch: SiteBatch, keys: Ints, ids: Ints) -> dict[int, pa.Table | None]:
         order = np.argsort(keys)

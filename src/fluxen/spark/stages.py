@@ -25,7 +25,7 @@ from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.wire import IN, WEIGHT, Wire
 from fluxen.spark.partials import measures, pre_aggregate, result_spark_type
 from fluxen.spark.split import event_time, field, key_hashes, lay_out, quoted
-from fluxen.spark.types import arrow_type, check_arrow
+from fluxen.spark.types import arrow_schema, arrow_type
 from fluxen.state.segment import H2, H, T
 from fluxen.typing import MIN_TIME, UNBOUNDED
 
@@ -62,8 +62,7 @@ def _plan(
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise QueryError(f"result column {doubled[0]!r} would appear twice; rename an input, a column or an aggregate")
-    for found in fields:
-        check_arrow(found)
+    arrow_schema(fields)  # raises for what cannot travel
     spark = inputs[0].sparkSession
     laid_out, wire = project([spark.createDataFrame([], df.schema) for df in inputs])
     if prepare is not None:
@@ -366,7 +365,9 @@ def stateful_stage(df: DataFrame, by: Keys, time: str | None, operator: Any) -> 
     if isinstance(schema, str):
         schema = st.StructType.fromDDL(schema) if hasattr(st.StructType, "fromDDL") else _parse_ddl(df, schema)
     described = {"by": _described(df, keys), "time": time, "code": type(operator).__qualname__}
-    runner = Stateful(operator=operator, columns=columns, ties=ties, described=described)
+    runner = Stateful(
+        operator=operator, columns=columns, ties=ties, results=arrow_schema(schema.fields), described=described
+    )
     return _plan(runner, (0,), [df], _row_project(keys, time, timed_only=False), schema.fields)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import signature
 
 import pyarrow as pa
@@ -26,16 +27,19 @@ _PLAIN: dict[type[st.DataType], pa.DataType] = {
 }
 
 
-def check_arrow(column: st.StructField) -> None:
-    """Refuse a column that Spark cannot hand to Python as Arrow."""
+def arrow_schema(columns: Sequence[st.StructField]) -> pa.Schema:
+    """What Spark hands to Python of these columns, or an error that names one it cannot."""
     zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}  # a must in newer ones
-    try:
-        to_arrow_type(column.dataType, **zone)
-    except Exception as error:
-        raise QueryError(
-            f"column {column.name!r} is {column.dataType.simpleString()}, which this PySpark cannot hand to Python; "
-            "cast it or leave it out"
-        ) from error
+    found = []
+    for column in columns:
+        try:
+            found.append((column.name, to_arrow_type(column.dataType, **zone)))
+        except Exception as error:
+            raise QueryError(
+                f"column {column.name!r} is {column.dataType.simpleString()}, which this PySpark cannot hand to "
+                "Python; cast it or leave it out"
+            ) from error
+    return pa.schema(found)
 
 
 def arrow_type(kind: st.DataType, what: str) -> pa.DataType:

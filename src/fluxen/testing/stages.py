@@ -166,7 +166,7 @@ def stateful(
 ) -> BenchStage:
     """As `fluxen.stateful`; `results` is the Arrow schema of what the operator returns."""
     columns, ties = _whole(schema, time)
-    runner = Stateful(operator=operator, columns=columns, ties=ties, described={})
+    runner = Stateful(operator=operator, columns=columns, ties=ties, results=results, described={})
     return _row_stage(runner, schema, _listed(by), time, results, "0 seconds", 64)
 
 
