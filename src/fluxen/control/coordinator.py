@@ -19,6 +19,9 @@ from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 from fluxen.typing import MIN_TIME, Json
 
+REPEATS_RARELY = 0.5
+"""Distinct keys per row above which combining rows before the shuffle costs more than it saves."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
@@ -119,7 +122,7 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
         sides = [
             {
                 name: sum(getattr(record.sides[side], name) for record in mine)
-                for name in ("rows_in", "late", "state_rows", "state_bytes")
+                for name in ("rows_in", "distinct", "late", "state_rows", "state_bytes")
             }
             for side in range(len(mine[0].sides))
         ]
@@ -161,6 +164,18 @@ def with_routing(state: StageState, routing: Routing) -> StageState:
             live[group] = live[base]
         segments.append(replace(ref, live=ranges(live)))
     return replace(state, routing=routing, segments=tuple(segments))
+
+
+def combining_pays(epoch: Epoch, stage: int) -> bool:
+    """Whether Spark should combine rows of one key before they travel: not if the last batch's keys hardly repeated.
+
+    Decided from the committed epoch alone, so that a batch that runs again adds its rows in the same order.
+    """
+    stages = epoch.stats.get("stages", [])
+    if not stages:
+        return True
+    side = stages[stage]["sides"][0]
+    return bool(side["distinct"] <= REPEATS_RARELY * side["rows_in"])
 
 
 def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:

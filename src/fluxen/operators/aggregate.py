@@ -38,10 +38,16 @@ def _fold(table: pa.Table, keys: tuple[str, ...], measures: tuple[Measure, ...],
         return table
     h, h2 = hashes(table)
     t = table.column(T).to_numpy()
-    order = total_order(h, h2, t, table, partial_columns(measures))
+    order = total_order(h, h2, t, table, _inexact(table, measures))
     table = table.take(pa.array(order))
     new = boundaries(h[order], None if h2 is None else h2[order], t[order] if by_time else None)
     return _combined(table, np.flatnonzero(new), keys, measures)
+
+
+def _inexact(table: pa.Table, measures: tuple[Measure, ...]) -> list[str]:
+    """The partial columns whose sum depends on the order of rows."""
+    added = [part for measure in measures if measure.kind in ("sum", "avg", "stddev") for part in measure.parts]
+    return [part for part in added if pa.types.is_floating(table.schema.field(part).type)]
 
 
 def _combined(table: pa.Table, starts: Ints, keys: tuple[str, ...], measures: tuple[Measure, ...]) -> pa.Table:
@@ -84,6 +90,7 @@ class Running:
         if len(rows.h) == 0:
             return
         new = _fold(rows.with_keys(), self.keys, self.measures, by_time=False)
+        batch.distinct = new.num_rows
         h, h2 = hashes(new)
         groups = batch.routing.groups(h)
         old = [run.segment.table.take(pa.array(row)) for run, row, _ in latest(batch.runs[0], h, h2, groups)]
@@ -177,7 +184,8 @@ class Tumbling:
         kept = rows.take(end > watermark)
         batch.late[0] += rows.rows - kept.rows
         if len(kept.h):
-            batch.state = [self._stored(kept)]
+            stored = self._stored(kept)
+            batch.state, batch.distinct = [stored], stored.num_rows
         closing = [run for run in batch.runs[0] if run.ref.t_min <= watermark and run.ref.t_max > before]
         for low, high in _slices(sum(run.ref.rows for run in closing)):
             closed = self._closed(batch, closing, before, watermark, low, high)

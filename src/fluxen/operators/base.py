@@ -69,6 +69,8 @@ class SiteBatch:
     routing: Routing
     state: list[pa.Table | None] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
+    distinct: int = 0
+    """rows left when those of one key were combined"""
     rows_out: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """results per partition group"""
 

@@ -181,6 +181,7 @@ def _side_stats(batch: SiteBatch, writer: _StateWriter, side: int, operator: Ope
         state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
     return SideStats(
         rows_in=new.rows if new is not None else 0,
+        distinct=batch.distinct if side == 0 else 0,
         late=batch.late[side] if side < operator.inputs else 0,
         max_time=int(t.max()) if len(t) and t.max() > MIN_TIME else None,
         state_rows=state_rows,

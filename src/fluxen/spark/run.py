@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import advance, expected, first_epoch, flush_due
+from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
 from fluxen.operators.stateful import Stateful
@@ -270,7 +270,7 @@ class Run:
                 assert frame is not None
                 frame = plan.project([frame])
             if frame is not None:
-                frame = plan.prepare(frame)
+                frame = plan.prepare(frame, combining_pays(before, number))
             job = SiteJob(
                 store=self._store,
                 epoch=before.number + 1,

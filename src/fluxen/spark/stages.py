@@ -23,7 +23,7 @@ from fluxen.operators.join import Join, OutputColumn, pair_bounds
 from fluxen.operators.last import LastRows
 from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.wire import IN, WEIGHT, Wire
-from fluxen.spark.partials import measures, pre_aggregate, result_spark_type
+from fluxen.spark.partials import measures, one_by_one, pre_aggregate, result_spark_type
 from fluxen.spark.split import event_time, field, key_hashes, lay_out, quoted
 from fluxen.spark.types import arrow_schema, arrow_type
 from fluxen.state.segment import H2, H, T
@@ -42,8 +42,8 @@ class StagePlan:
     stage: Stage
     project: Callable[[Sequence[DataFrame]], DataFrame]
     """rows of all inputs in one DataFrame; works on streams"""
-    prepare: Callable[[DataFrame], DataFrame]
-    """a batch of those rows in wire layout; may aggregate"""
+    prepare: Callable[[DataFrame, bool], DataFrame]
+    """a batch of those rows in wire layout; may combine rows of one key first, if told that it pays"""
     wire: Wire
     wire_schema: st.StructType
     schema: st.StructType
@@ -55,7 +55,7 @@ def _plan(
     inputs: Sequence[DataFrame],
     project: Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]],
     fields: Sequence[st.StructField],
-    prepare: Callable[[DataFrame], tuple[DataFrame, Wire]] | None = None,
+    prepare: Callable[[DataFrame, bool], tuple[DataFrame, Wire]] | None = None,
 ) -> StagePlan:
     """Run the layout functions once on templates to learn the wire layout."""
     names = [found.name for found in fields]
@@ -66,11 +66,11 @@ def _plan(
     spark = inputs[0].sparkSession
     laid_out, wire = project([spark.createDataFrame([], df.schema) for df in inputs])
     if prepare is not None:
-        laid_out, wire = prepare(laid_out)
+        laid_out, wire = prepare(laid_out, True)
     return StagePlan(
         stage=Stage(operator=operator, lateness=lateness),
         project=lambda streams: project(streams)[0],
-        prepare=(lambda df: df) if prepare is None else (lambda df: prepare(df)[0]),
+        prepare=(lambda df, _: df) if prepare is None else (lambda df, combine: prepare(df, combine)[0]),
         wire=wire,
         wire_schema=laid_out.schema,
         schema=st.StructType(list(fields)),
@@ -302,8 +302,8 @@ def _combining_stage(
             rows = rows.where(F.col(T) > MIN_TIME).withColumn("_w", end)
         return rows, Wire(inputs=(), exact=True)
 
-    def prepare(rows: DataFrame) -> tuple[DataFrame, Wire]:
-        combined = pre_aggregate(rows, group, measured)
+    def prepare(rows: DataFrame, combine: bool) -> tuple[DataFrame, Wire]:
+        combined = (pre_aggregate if combine else one_by_one)(rows, group, measured)
         hashed = [F.col(name) for name in (H, H2, T) if name in combined.columns]
         stored = [*group, *partial_columns(measured)]
         return lay_out([(combined, hashed, [(c, c) for c in stored])], weighted=True)

@@ -47,6 +47,6 @@ def run_static(inputs: Sequence[DataFrame], plan: StagePlan) -> DataFrame:
     spark = inputs[0].sparkSession
     sites = min(int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200), MAX_PARTITIONS)
     routing = Routing.even(partitions=sites, sites=sites)
-    rows = plan.prepare(plan.project(inputs)).selectExpr("*", f"{site_expression(routing)} as {SITE}")
+    rows = plan.prepare(plan.project(inputs), True).selectExpr("*", f"{site_expression(routing)} as {SITE}")
     routed = rows.unionAll(markers(spark, sites, plan.wire_schema)).repartition(sites, F.col(SITE))
     return routed.mapInArrow(StaticTask(plan.stage.operator, plan.wire, routing), plan.schema)

@@ -25,6 +25,8 @@ class SideStats:
     """One side of the operator at one site in one batch."""
 
     rows_in: int = 0
+    distinct: int = 0
+    """rows left when those of one key are combined; 0 where the operator does not combine"""
     late: int = 0
     max_time: int | None = None
     state_rows: int = 0
