@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         description="Join the offers of three banks, keep the lowest price per broker, and show how the query runs. "
         "Needs nothing but Java; everything it writes is temporary.",
     )
-    parser.add_argument("--rows", type=positive, default=1_200_000, help="offers in all (default 1,200,000)")
+    parser.add_argument("--rows", type=positive, default=840_000, help="offers in all (default 840,000)")
     parser.add_argument(
         "--seconds", type=positive, default=60, help="time for both runs together before they are stopped (default 60)"
     )
