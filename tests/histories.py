@@ -11,7 +11,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import fluxen.testing as ft
+from fluxen.control import spilling
 from fluxen.operators import functions as fx
+from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
 from fluxen.testing import oracle
 
@@ -76,8 +78,35 @@ class Histories:
 
         return change
 
+    def spill(self) -> Callable[[int, StageState, int], StageState] | None:
+        """Random groups to disk, cleaned up or brought back, several of these at once."""
+        kinds = self.data.draw(
+            st.lists(st.sampled_from(["spill", "spill", "cleanup", "unspill"]), max_size=3), label="memory"
+        )
+        if not kinds:
+            return None
+        seed = self.data.draw(st.integers(0, 2**31), label="seed of memory")
 
-def replay(case: Case, history: Histories, directory: str, *, can_isolate: bool = True) -> list[str]:
+        def change(stage: int, state: StageState, epoch: int) -> StageState:
+            rng = np.random.default_rng(seed + stage)
+            for kind in kinds:
+                groups = rng.choice(
+                    state.routing.size, size=int(rng.integers(1, state.routing.size + 1)), replace=False
+                )
+                if kind == "spill":
+                    state = spilling.spill(state, groups.tolist(), epoch)
+                elif kind == "cleanup":
+                    state = spilling.cleanup(state, groups.tolist())
+                else:
+                    state = spilling.unspill(state, groups.tolist())
+            return state
+
+        return change
+
+
+def replay(
+    case: Case, history: Histories, directory: str, *, can_isolate: bool = True, spills: bool = False
+) -> list[str]:
     """Run the case through a random history and give back what an idempotent sink would hold."""
     delivered: dict[int, list[dict[str, Any]]] = {}
 
@@ -101,11 +130,18 @@ def replay(case: Case, history: Histories, directory: str, *, can_isolate: bool 
     for number, inputs in enumerate(case.batches):
         heavy = case.stages[0].encode(0, inputs[0]).h.tolist() if can_isolate else []
         reroute, repeat = history.reroute(heavy), history.repeat()
-        surviving(lambda bench, n=number, i=inputs, r=reroute, k=repeat: bench.step(n, i, reroute=r, repeat=k))
+        spill = history.spill() if spills else None
+        surviving(
+            lambda bench, n=number, i=inputs, r=reroute, s=spill, k=repeat: bench.step(
+                n, i, reroute=r, spill=s, repeat=k
+            )
+        )
 
     def finish(bench: ft.Bench) -> None:
         while bench.flush_due():
             bench.flush()
+        if spilling.owes(bench.epoch):
+            bench.cleanup()
         if case.ends and bench.epoch.stages[0].watermarks[0] < 2**60:
             bench.flush(everything=True)
 

@@ -19,3 +19,12 @@ def test_results_equal_the_oracle_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:
         results = replay(case, Histories(history), directory)
     assert results == case.expected()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(case=join_cases(), history=st.data())
+def test_what_is_spilled_is_only_late_never_lost_or_doubled(case, history):
+    """Groups go to disk, move, are cleaned up and come back at random, and the process dies anywhere."""
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory, spills=True)
+    assert results == case.expected()

@@ -13,6 +13,7 @@ import numpy as np
 
 from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.base import Operator
+from fluxen.state import generations
 from fluxen.state.epoch import Epoch, StageState
 from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
@@ -53,7 +54,7 @@ def advance(
     states = []
     for number, (stage, before) in enumerate(zip(stages, epoch.stages)):
         mine = [records[number, site] for site in range(before.routing.sites)]
-        states.append(_advance_stage(stage, before, mine))
+        states.append(_advance_stage(stage, before, mine, epoch.number + 1))
     return Epoch(
         number=epoch.number + 1,
         batch=batch,
@@ -63,13 +64,20 @@ def advance(
     )
 
 
-def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRecord]) -> StageState:
+def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRecord], epoch: int) -> StageState:
     watermarks = tuple(
         max([before.watermarks[i], *_seen(records, i, stage.lateness[i])]) for i in range(stage.operator.inputs)
     )
     horizons = stage.operator.horizons(before.watermarks, watermarks)
-    segments = _alive(before, records, horizons)
-    return replace(before, segments=segments, watermarks=watermarks, emitted=before.watermarks)
+    segments = _alive(before, records, horizons, epoch)
+    return replace(
+        before,
+        segments=segments,
+        watermarks=watermarks,
+        emitted=before.watermarks,
+        cleaning=(),
+        unspilling=(),
+    )
 
 
 def _seen(records: Sequence[CommitRecord], side: int, lateness: int) -> list[int]:
@@ -77,7 +85,9 @@ def _seen(records: Sequence[CommitRecord], side: int, lateness: int) -> list[int
     return [time - lateness for time in times if time is not None]
 
 
-def _alive(before: StageState, records: Sequence[CommitRecord], horizons: tuple[int, ...]) -> tuple[SegmentRef, ...]:
+def _alive(
+    before: StageState, records: Sequence[CommitRecord], horizons: tuple[int, ...], epoch: int
+) -> tuple[SegmentRef, ...]:
     """The segments that still count: old ones less what was merged away, plus new ones, less what has expired."""
     size = before.routing.size
     consumed: dict[str, list[tuple[int, int]]] = {}
@@ -92,8 +102,11 @@ def _alive(before: StageState, records: Sequence[CommitRecord], horizons: tuple[
                 continue
             ref = replace(ref, live=ranges(left))
         refs.append(ref)
+    if before.cleaning:
+        label = generations.cleaned_label(epoch)
+        refs = list(generations.relabeled(refs, generations.chosen(before.cleaning, size), label, active_only=False))
     refs.extend(ref for record in records for ref in record.added)
-    return tuple(ref for ref in refs if ref.generation or ref.t_max >= horizons[ref.side])
+    return generations.expired(refs, horizons, size)
 
 
 def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> Json:

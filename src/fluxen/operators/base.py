@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -85,6 +85,14 @@ class SiteBatch:
             kept.append(rows.take(fresh))
             self.late[number] += rows.rows - kept[-1].rows
         return kept
+
+
+@runtime_checkable
+class Spillable(Protocol):
+    """An operator whose groups may have generations of state that have not met."""
+
+    def owed(self, sides: Sequence[Sequence[tuple[int, pa.Table]]]) -> Iterator[pa.Table]:
+        """Results of rows that are not all of one generation, given each side's (generation, rows)."""
 
 
 class Operator(Protocol):

@@ -10,27 +10,38 @@ For inputs 1..m the new results of a batch are the union over i of
 so that a combination is produced by its last new input and by no other (Liu and Rundensteiner 2005, section 3.1, for
 the symmetric m-way join). Before anything is joined, the state is reduced to rows whose key occurs among the new rows
 and whose time can be in reach; what is left is probed through one integer that encodes (key, time), so the time bounds
-narrow the probe itself and a hot key costs what it yields, not its square.
+narrow the probe itself and a hot key costs what it yields, not its square. Keys are taken in slices, so that what is
+gathered from the state at a time is bounded however large the state is.
+
+What generations on disk still owe is the same expansion over other pairs of old and new (`Join.owed`): each generation
+in turn is new to those before it, and combinations it has all to itself were produced when it was active.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
-from fluxen.operators.base import EMIT_ROWS, Input, SiteBatch
+from fluxen.operators.base import Input, SiteBatch
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order, sorted_union
+from fluxen.operators.probe import Bounds, Probe, Side, arrivals, blocks, mixtures
 from fluxen.state.runs import Run
-from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
+from fluxen.state.segment import column, hashes
+from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json
 
-Bounds = tuple[tuple[int, ...], ...]
+GATHER_ROWS = 1 << 17
+"""State rows gathered at a time, about; a single key may have more."""
+_SAMPLED_KEYS = 2048
+"""Keys looked up to find out how many state rows a batch will meet."""
 
 
 def closure(low: Bounds) -> Bounds:
@@ -137,12 +148,30 @@ class Join:
         if len(keys) == 0:
             return
         groups = batch.routing.groups(keys)
-        reduced = _reduce(fresh, batch.runs, keys, groups, self.reach)
-        for ids in _blocks(_Probe(reduced, self.reach, len(keys)).results()):
-            batch.count_out(groups[reduced[0].kid[ids[0]]])
-            yield self._gather(reduced, ids)
+        cuts = _cuts(batch.runs, keys, groups)
+        for first, last in pairwise(cuts):
+            part = [_between(rows, keys[first], keys[last - 1]) for rows in fresh] if len(cuts) > 2 else fresh
+            reduced = _reduce(part, batch.runs, keys[first:last], groups[first:last], self.reach)
+            for ids in blocks(Probe(reduced, self.reach, last - first).results(arrivals(len(reduced)))):
+                batch.count_out(groups[first:last][reduced[0].kid[ids[0]]])
+                yield self._gather(reduced, ids)
 
-    def _gather(self, sides: list[_Side], ids: list[Ints]) -> pa.Table:
+    def owed(self, sides: Sequence[Sequence[tuple[int, pa.Table]]]) -> Iterator[pa.Table]:
+        """The combinations of rows that are not all of one generation (Liu-05 Equation 1, for any number of inputs).
+
+        `sides` holds per input the (generation, rows in layout of a segment) of one interval of key hashes.
+        """
+        stacked = [_Stacked(side) for side in sides]
+        if not all(len(side.h) for side in stacked):
+            return
+        keys = sorted_union([np.sort(side.h) for side in stacked])
+        kids = [np.searchsorted(keys, side.h).astype(np.int64) for side in stacked]
+        for generation in sorted({label for side in stacked for label in side.labels})[1:]:
+            reduced = [side.up_to(generation, kid) for side, kid in zip(stacked, kids)]
+            for ids in blocks(Probe(reduced, self.reach, len(keys)).results(mixtures(len(reduced)))):
+                yield self._gather(reduced, ids)
+
+    def _gather(self, sides: list[Side], ids: list[Ints]) -> pa.Table:
         parts = [side.table.take(pa.array(rows)) for side, rows in zip(sides, ids)]
         columns = []
         for out in self.output:
@@ -153,29 +182,62 @@ class Join:
         return pa.table(columns, names=[out.name for out in self.output])
 
 
-class _Side:
-    """One input's rows that can take part in this batch: old ones found in the runs, then the new ones."""
+def _found(fresh: Input, runs: list[Run], picked: list[Ints], kids: list[Ints], new_kid: Ints) -> Side:
+    """Rows found in runs, then a batch's new rows."""
+    t = np.concatenate([*(run.segment.t[rows] for run, rows in zip(runs, picked)), fresh.t])
+    h2: Ints | None = None
+    if fresh.h2 is not None:
+        old = [run.segment.table.column("_h2").to_numpy()[rows] for run, rows in zip(runs, picked)]
+        h2 = np.concatenate([*old, fresh.h2])
 
-    def __init__(self, fresh: Input, runs: list[Run], picked: list[Ints], kids: list[Ints], new_kid: Ints) -> None:
-        self._fresh, self._runs, self._picked = fresh, runs, picked
-        old_t = [run.segment.t[rows] for run, rows in zip(runs, picked)]
-        self.kid = np.concatenate([*kids, new_kid])
-        self.t = np.concatenate([*old_t, fresh.t])
-        self.n_old = len(self.kid) - len(new_kid)
-        self.h2: Ints | None = None
-        if fresh.h2 is not None:
-            old_h2 = [run.segment.table.column("_h2").to_numpy()[rows] for run, rows in zip(runs, picked)]
-            self.h2 = np.concatenate([*old_h2, fresh.h2])
+    def payload() -> pa.Table:
+        names = fresh.table.column_names
+        old = [run.segment.table.select(names).take(pa.array(rows)) for run, rows in zip(runs, picked)]
+        return pa.concat_tables([*old, fresh.table]).combine_chunks()
 
-    @cached_property
-    def table(self) -> pa.Table:
-        """The payload of all rows, gathered once and only if there are results."""
-        names = self._fresh.table.column_names
-        old = [run.segment.table.select(names).take(pa.array(rows)) for run, rows in zip(self._runs, self._picked)]
-        return pa.concat_tables([*old, self._fresh.table]).combine_chunks()
+    return Side(np.concatenate([*kids, new_kid]), t, h2, len(t) - len(fresh.t), payload)
 
 
-def _reduce(fresh: list[Input], runs: list[list[Run]], keys: Ints, groups: Groups, reach: Bounds) -> list[_Side]:
+class _Stacked:
+    """One input's rows of several generations, the oldest generation first."""
+
+    def __init__(self, parts: Sequence[tuple[int, pa.Table]]) -> None:
+        ordered = sorted((part for part in parts if part[1].num_rows), key=lambda part: part[0])
+        self.labels = [label for label, _ in ordered]
+        self._ends = np.cumsum([0, *(table.num_rows for _, table in ordered)])
+        self.table = pa.concat_tables([table for _, table in ordered]).combine_chunks() if ordered else pa.table({})
+        self.h, self.h2 = hashes(self.table) if ordered else (np.zeros(0, dtype=np.int64), None)
+        self.t = column(self.table, "_t") if ordered else self.h
+
+    def up_to(self, generation: int, kid: Ints) -> Side:
+        """This generation as new rows, the earlier ones as old rows."""
+        n_old = int(self._ends[bisect_left(self.labels, generation)])
+        end = int(self._ends[bisect_right(self.labels, generation)])
+        h2 = None if self.h2 is None else self.h2[:end]
+        return Side(kid[:end], self.t[:end], h2, n_old, lambda: self.table)
+
+
+def _between(rows: Input, first: int, last: int) -> Input:
+    """The rows, sorted by hash, whose hash is in [first, last]."""
+    low, high = np.searchsorted(rows.h, first, side="left"), np.searchsorted(rows.h, last, side="right")
+    h2 = None if rows.h2 is None else rows.h2[low:high]
+    return Input(rows.h[low:high], h2, rows.t[low:high], rows.table.slice(low, high - low))
+
+
+def _cuts(runs: list[list[Run]], keys: Ints, groups: Groups) -> list[int]:
+    """Where to cut the sorted keys so that each slice meets about `GATHER_ROWS` rows of state, told by a sample."""
+    if sum(run.ref.rows for side in runs for run in side) <= GATHER_ROWS:
+        return [0, len(keys)]
+    step = max(1, len(keys) // _SAMPLED_KEYS)
+    met = np.zeros(len(keys[::step]))
+    for run in (run for side in runs for run in side):
+        low, high = run.lookup(keys[::step], groups[::step])
+        met += high - low
+    slices = np.floor((np.cumsum(met) - met) * (step / GATHER_ROWS))
+    return [0, *(np.flatnonzero(np.diff(slices)) * step + step).tolist(), len(keys)]
+
+
+def _reduce(fresh: list[Input], runs: list[list[Run]], keys: Ints, groups: Groups, reach: Bounds) -> list[Side]:
     """Each side's rows with a key among the new rows' and a time that one of the other inputs' new rows can meet."""
     kids = [np.searchsorted(keys, rows.h).astype(np.int64) for rows in fresh]
     spans = [_spans(rows, kid, len(keys)) for rows, kid in zip(fresh, kids)]
@@ -196,7 +258,7 @@ def _reduce(fresh: list[Input], runs: list[list[Run]], keys: Ints, groups: Group
                 used.append(run)
                 picked.append(row)
                 found.append(at)
-        sides.append(_Side(rows, used, picked, found, kids[j]))
+        sides.append(_found(rows, used, picked, found, kids[j]))
     return sides
 
 
@@ -221,121 +283,3 @@ def _find(run: Run, keys: Ints, groups: Groups, wanted: Ints, first: Ints, last:
     high = bisect(run.segment.t, low, high, last[wanted], right=True)
     counts = high - low
     return np.repeat(wanted, counts), ragged(low, counts)
-
-
-class _Codes:
-    """(key index, time) as one integer whose order is theirs."""
-
-    def __init__(self, sides: list[_Side], keys: int) -> None:
-        times = [side.t for side in sides if len(side.t)]
-        self._first = min(int(t.min()) for t in times)
-        span = max(int(t.max()) for t in times) - self._first
-        self._ranks: Ints | None = None
-        if (span + 2).bit_length() + keys.bit_length() > 62:
-            # times too far apart for one integer: number the distinct ones instead
-            self._ranks = np.unique(np.concatenate(times))
-            span = len(self._ranks)
-        self._last = span
-        self._shift = np.int64((span + 2).bit_length())
-
-    def exact(self, kid: Ints, t: Ints) -> Ints:
-        return (kid << self._shift) + self._at_least(t)
-
-    def range(self, kid: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """Codes between which, the first included and the second not, the key's rows in [first, last] lie."""
-        base = kid << self._shift
-        return base + self._at_least(first), base + self._at_least(last + 1)
-
-    def _at_least(self, t: Ints) -> Ints:
-        if self._ranks is not None:
-            return np.searchsorted(self._ranks, t)
-        return np.clip(t - self._first, 0, self._last + 1)
-
-
-class _Probe:
-    """The delta expansion over reduced sides."""
-
-    def __init__(self, sides: list[_Side], reach: Bounds, keys: int) -> None:
-        self.sides, self.reach = sides, reach
-        self.codes = _Codes(sides, keys)
-        self.old, self.all = [], []
-        for side in sides:
-            code = self.codes.exact(side.kid, side.t)
-            order = np.argsort(code, kind="stable")
-            old = order[order < side.n_old]
-            self.all.append((code[order], order))
-            self.old.append((code[old], old))
-
-    def results(self) -> Iterator[list[Ints]]:
-        """Row numbers per side of every new combination, in pieces of at most `EMIT_ROWS`."""
-        for i, side in enumerate(self.sides):
-            rows = np.arange(side.n_old, len(side.kid), dtype=np.int64)
-            if len(rows):
-                others = [j for j in range(len(self.sides)) if j != i]
-                yield from self._expand(i, {i: rows}, others)
-
-    def _expand(self, term: int, bound: dict[int, Ints], remaining: list[int]) -> Iterator[list[Ints]]:
-        if not remaining:
-            yield [bound[j] for j in range(len(self.sides))]
-            return
-        probes = {j: self._probe(term, bound, j) for j in remaining}
-        # a row without a partner on any one side is out, whatever the order
-        alive = np.logical_and.reduce([high > low for low, high in probes.values()])
-        if not alive.any():
-            return
-        bound = {j: rows[alive] for j, rows in bound.items()}
-        ranges = {j: (low[alive], high[alive]) for j, (low, high) in probes.items()}
-        following = min(remaining, key=lambda j: int((ranges[j][1] - ranges[j][0]).sum()))
-        rest = [j for j in remaining if j != following]
-        order = (self.all if following < term else self.old)[following][1]
-        for origin, at in _pieces(*ranges[following]):
-            grown = {j: rows[origin] for j, rows in bound.items()}
-            grown[following] = order[at]
-            same = self._same_key(grown, term, following)
-            if same is not None:
-                grown = {j: rows[same] for j, rows in grown.items()}
-            yield from self._expand(term, grown, rest)
-
-    def _probe(self, term: int, bound: dict[int, Ints], j: int) -> tuple[Ints, Ints]:
-        """Range of partners on side j of each combination so far."""
-        first = np.full(len(bound[term]), MIN_TIME, dtype=np.int64)
-        last = np.full(len(bound[term]), MAX_TIME, dtype=np.int64)
-        for i, rows in bound.items():
-            t = self.sides[i].t[rows]
-            np.maximum(first, t + self.reach[i][j], out=first)
-            np.minimum(last, t - self.reach[j][i], out=last)
-        codes = (self.all if j < term else self.old)[j][0]
-        low, high = self.codes.range(self.sides[term].kid[bound[term]], first, last)
-        return np.searchsorted(codes, low), np.searchsorted(codes, high)
-
-    def _same_key(self, bound: dict[int, Ints], i: int, j: int) -> Mask | None:
-        """Where the second hash agrees too; None when one hash decides."""
-        left, right = self.sides[i].h2, self.sides[j].h2
-        return None if left is None or right is None else left[bound[i]] == right[bound[j]]
-
-
-def _pieces(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """The ranges' elements with their origins, `EMIT_ROWS` at a time, splitting a range where need be."""
-    ends = np.cumsum(high - low)
-    for start in range(0, int(ends[-1]), EMIT_ROWS):
-        stop = start + EMIT_ROWS
-        a, b = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, stop, side="left") + 1
-        begin = ends[a:b] - (high[a:b] - low[a:b])
-        head = np.maximum(start - begin, 0)
-        tail = np.maximum(ends[a:b] - stop, 0)
-        counts = high[a:b] - low[a:b] - head - tail
-        yield np.repeat(np.arange(a, a + len(counts)), counts), ragged(low[a:b] + head, counts)
-
-
-def _blocks(pieces: Iterator[list[Ints]]) -> Iterator[list[Ints]]:
-    """Small pieces put together, so that results leave in few tables."""
-    held: list[list[Ints]] = []
-    rows = 0
-    for piece in pieces:
-        held.append(piece)
-        rows += len(piece[0])
-        if rows >= EMIT_ROWS:
-            yield [np.concatenate(part) for part in zip(*held)]
-            held, rows = [], 0
-    if rows:
-        yield [np.concatenate(part) for part in zip(*held)]

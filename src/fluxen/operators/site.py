@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch
+from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch, Spillable
+from fluxen.operators.spilling import Generations
 from fluxen.state.epoch import StageState, segment_name
+from fluxen.state.generations import on_disk
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
 from fluxen.state.routing import ranges
 from fluxen.state.runs import Run, due, open_runs, visible, young
@@ -45,7 +47,8 @@ class _Clock:
     """Seconds per activity."""
 
     def __init__(self) -> None:
-        self.seconds = {"wait": 0.0, "load": 0.0, "operator": 0.0, "emit": 0.0, "write": 0.0, "merge": 0.0}
+        activities = ("wait", "load", "operator", "emit", "write", "merge", "cleanup", "pack")
+        self.seconds = dict.fromkeys(activities, 0.0)
         self._last = time.perf_counter()
 
     def spent(self, activity: str) -> None:
@@ -62,10 +65,20 @@ def run_site(
     site, inputs = source()
     clock.spent("wait")
     routing, operator = job.before.routing, job.operator
-    runs = [
-        open_runs(job.store, visible(_side(job.before.segments, side), routing, site), routing, site)
-        for side in range(operator.sides)
-    ]
+    rows_out = rows_owed = 0
+    generations = Generations(job.store, job.before, epoch=job.epoch, stage=job.stage, site=site, attempt=attempt)
+    if isinstance(operator, Spillable):
+        for table in generations.owed(operator, operator.sides):
+            rows_owed += table.num_rows
+            clock.spent("cleanup")
+            yield table
+            clock.spent("emit")
+        clock.spent("cleanup")
+    runs = []
+    for side in range(operator.sides):
+        refs = visible(_side(job.before.segments, side), routing, site)
+        active = open_runs(job.store, refs, routing, site, generations.hidden)
+        runs.append(active + open_runs(job.store, generations.unspill(side), routing, site))
     batch = SiteBatch(
         inputs=inputs,
         runs=runs,
@@ -77,7 +90,6 @@ def run_site(
         rows_out=np.zeros(routing.size, dtype=np.int64),
     )
     clock.spent("load")
-    rows_out = 0
     for table in operator.process(batch):
         rows_out += table.num_rows
         clock.spent("operator")
@@ -85,20 +97,24 @@ def run_site(
         clock.spent("emit")
     clock.spent("operator")
     writer = _StateWriter(job, site, attempt, runs, batch)
+    writer.added.extend(generations.restored)
     writer.append()
     clock.spent("write")
     writer.merge()
     clock.spent("merge")
+    generations.pack(operator.sides)
+    clock.spent("pack")
     record = CommitRecord(
         epoch=job.epoch,
         stage=job.stage,
         site=site,
-        added=writer.added,
-        consumed=writer.consumed,
+        added=[*generations.added, *writer.added],
+        consumed=[*generations.consumed, *writer.consumed],
         sides=[_side_stats(batch, writer, side, operator) for side in range(max(operator.inputs, operator.sides))],
         groups=_group_stats(batch, writer),
         heavy=_heavy(inputs) if job.track_heavy else [],
-        rows_out=rows_out,
+        rows_out=rows_out + rows_owed,
+        rows_owed=rows_owed,
         seconds={name: round(value, 6) for name, value in clock.seconds.items()},
         host=where[0],
         executor=where[1],
@@ -127,7 +143,11 @@ class _StateWriter:
                 self._add(side, table, (self.job.epoch, self.job.epoch))
 
     def merge(self) -> None:
-        horizons = self.job.operator.horizons(self.job.before.watermarks, self.job.before.watermarks)
+        before = self.job.before
+        horizons = self.job.operator.horizons(before.watermarks, before.watermarks)
+        if (on_disk(before.segments, before.routing.size) & self.owned).any():
+            # an old row may still owe results to a generation on disk
+            horizons = (MIN_TIME,) * len(horizons)
         for side in range(self.job.operator.sides):
             runs = young(self.runs[side], horizons[side])
             count = due([(run.ref.rows, run.ref.bytes) for run in runs])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fluxen.errors import CheckpointError, DamagedError
+from fluxen.state.history import GroupHistory
 from fluxen.state.record import RECORDS, record_directory, seal, unseal
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
@@ -32,6 +33,12 @@ class StageState:
     """per input: rows of the next batch that are older are late"""
     emitted: tuple[int, ...] = ()
     """per input: the watermark the last batch worked under; what it closed has left the state"""
+    cleaning: tuple[int, ...] = ()
+    """groups whose generations the next epoch joins with each other; they stay on disk, as one generation"""
+    unspilling: tuple[int, ...] = ()
+    """the same, but they become active"""
+    history: GroupHistory | None = None
+    """what each group has produced, and what of it is on disk; kept where memory is limited"""
 
     def to_json(self) -> Json:
         return {
@@ -39,6 +46,9 @@ class StageState:
             "segments": [ref.to_json() for ref in self.segments],
             "watermarks": self.watermarks,
             "emitted": self.emitted,
+            "cleaning": self.cleaning,
+            "unspilling": self.unspilling,
+            "history": None if self.history is None else self.history.to_json(),
         }
 
     @staticmethod
@@ -48,6 +58,9 @@ class StageState:
             segments=tuple(SegmentRef.from_json(ref) for ref in data["segments"]),
             watermarks=tuple(data["watermarks"]),
             emitted=tuple(data["emitted"]),
+            cleaning=tuple(data.get("cleaning", ())),
+            unspilling=tuple(data.get("unspilling", ())),
+            history=None if data.get("history") is None else GroupHistory.from_json(data["history"]),
         )
 
 

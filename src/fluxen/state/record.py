@@ -41,6 +41,8 @@ class GroupStats:
     rows_in: list[int] = field(default_factory=list)
     rows_out: list[int] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
+    rank: list[int] = field(default_factory=list)
+    """place among the site's own groups by productivity, 0 for the most productive; empty where nobody needs it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class CommitRecord:
     heavy: list[tuple[int, int]] = field(default_factory=list)
     """key hashes seen most in this batch, with their row counts: input of the partitioning functions"""
     rows_out: int = 0
+    rows_owed: int = 0
+    """how many of `rows_out` generations on disk owed"""
     seconds: dict[str, float] = field(default_factory=dict)
     """where the time went: wait (for input), operator, emit (waiting on the consumer), write, merge"""
     host: str = ""
@@ -72,6 +76,7 @@ class CommitRecord:
             "groups": {name: getattr(self.groups, name) for name in GroupStats.__slots__},
             "heavy": self.heavy,
             "rows_out": self.rows_out,
+            "rows_owed": self.rows_owed,
             "seconds": self.seconds,
             "host": self.host,
             "executor": self.executor,

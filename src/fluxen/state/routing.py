@@ -32,6 +32,15 @@ def base_group(h: Ints, partitions: int) -> Groups:
     return ((upper * np.int64(partitions)) >> np.int64(32)).astype(np.int32)
 
 
+def group_start(group: int, partitions: int) -> int:
+    """The first key hash of an ordinary partition group, for the group after the last one 2^63.
+
+    >>> [group_start(g, 4) for g in (0, 2, 4)] == [-(2**63), 0, 2**63]
+    True
+    """
+    return (-(-(group << 32) // partitions) - 2**31) << 32
+
+
 def ranges(mask: Mask) -> tuple[tuple[int, int], ...]:
     """The set bits of `mask` as half-open ranges.
 

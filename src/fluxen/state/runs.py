@@ -39,13 +39,12 @@ class Run:
     def lookup(self, keys: Ints, groups: Groups) -> tuple[Ints, Ints]:
         """Row range of each of the sorted key hashes `keys` (whose groups are `groups`)."""
         h = self.segment.h
-        low = np.searchsorted(h, keys, side="left")
-        high = low.copy()
-        if len(h):
-            hit = np.flatnonzero(h[np.minimum(low, len(h) - 1)] == keys)
-            if not self.whole:
-                hit = hit[self.mine[groups[hit]]]
-            high[hit] = np.searchsorted(h, keys[hit], side="right")
+        if self.whole:
+            return _ranges(h, keys)
+        # a group that is not here, because it was spilled or moved, must not cost its pages
+        asked = np.flatnonzero(self.mine[groups])
+        low, high = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
+        low[asked], high[asked] = _ranges(h, keys[asked])
         return low, high
 
     def rows(self, routing: Routing) -> pa.Table:
@@ -65,6 +64,15 @@ class Run:
         return counts
 
 
+def _ranges(h: Ints, keys: Ints) -> tuple[Ints, Ints]:
+    low = np.searchsorted(h, keys, side="left")
+    high = low.copy()
+    if len(h):
+        hit = np.flatnonzero(h[np.minimum(low, len(h) - 1)] == keys)
+        high[hit] = np.searchsorted(h, keys[hit], side="right")
+    return low, high
+
+
 def visible(refs: Sequence[SegmentRef], routing: Routing, site: int, generation: int = 0) -> list[SegmentRef]:
     """The segments a site must open, oldest rows first."""
     owned = routing.owned(site)
@@ -74,11 +82,16 @@ def visible(refs: Sequence[SegmentRef], routing: Routing, site: int, generation:
     return sorted(mine, key=lambda ref: (ref.last_epoch, ref.first_epoch, ref.name))
 
 
-def open_runs(store: Store, refs: Sequence[SegmentRef], routing: Routing, site: int) -> list[Run]:
+def open_runs(
+    store: Store, refs: Sequence[SegmentRef], routing: Routing, site: int, hidden: Mask | None = None
+) -> list[Run]:
+    """The site's runs; of `hidden` groups it sees nothing."""
     owned = routing.owned(site)
     runs = []
     for ref in refs:
         mine = owned & mask_of(ref.live, routing.size)
+        if hidden is not None:
+            mine &= ~hidden
         runs.append(Run(ref, open_segment(store, ref), mine, bool((mine == owned).all())))
     return runs
 

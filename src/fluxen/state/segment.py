@@ -28,6 +28,7 @@ VERSION = 1
 H, H2, T = "_h", "_h2", "_t"
 _METADATA = b"fluxen"
 _OFFSETS = b"fluxen.offsets"
+_BLOCK = 1 << 20
 
 Compression = Literal["none", "zstd"]
 
@@ -50,6 +51,8 @@ class SegmentRef:
     """ranges of partition groups whose rows still count here; the others were merged into another segment"""
     generation: int = 0
     """0 is active state; higher numbers are generations pushed to disk and out of the operator's sight"""
+    packed: bool = False
+    """compressed, to be read piece by piece (`fluxen.state.packed`), not mapped"""
 
     def to_json(self) -> Json:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -93,10 +96,7 @@ def write_segment(
     offsets = np.searchsorted(base_group(h, partitions), bounds).astype(np.int64)
     described = {"version": VERSION, "side": side, "rows": table.num_rows, "t_min": t_min, "t_max": t_max}
     data = _encode(table, described, offsets, compression)
-    store.write(name, data)
-    store.keep(name, data)
-    if store.local:
-        _verified.add(_version(store.path(name)))
+    publish(store, name, data)
     return SegmentRef(
         name=name,
         side=side,
@@ -110,6 +110,14 @@ def write_segment(
         live=live,
         generation=generation,
     )
+
+
+def publish(store: Store, name: str, data: pa.Buffer) -> None:
+    """Write a segment's bytes, which this process then knows to be right."""
+    store.write(name, data)
+    store.keep(name, data)
+    if store.local:
+        _verified.add(_version(store.path(name)))
 
 
 def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compression) -> pa.Buffer:
@@ -133,6 +141,12 @@ def _version(path: str) -> tuple[str, int, int]:
 
 def open_segment(store: Store, ref: SegmentRef) -> Segment:
     """Map a segment, checking its checksum the first time this process sees it."""
+    source, path = mapped(store, ref)
+    return _decode(source, path)
+
+
+def mapped(store: Store, ref: SegmentRef) -> tuple[pa.NativeFile, str]:
+    """A segment's file, mapped, and its path; of the size and with the checksum the epoch expects."""
     path = store.mappable(ref.name, ref.bytes)
     try:
         source = pa.memory_map(path, "r")
@@ -143,13 +157,22 @@ def open_segment(store: Store, ref: SegmentRef) -> Segment:
     size = source.size()
     if size != ref.bytes:
         raise DamagedError(damaged(path, f"expected {ref.bytes} bytes, found {size}"))
+    _check(path, ref)
+    return source, path
+
+
+def _check(path: str, ref: SegmentRef) -> None:
+    """Compare a local file's checksum, once per process; read, not mapped, so that its pages are not counted here."""
     key = _version(path)
-    if key not in _verified:
-        if checksum(memoryview(source.read_buffer(size))) != ref.crc:
-            raise DamagedError(damaged(path, "its checksum does not match"))
-        source.seek(0)
-        _verified.add(key)
-    return _decode(source, path)
+    if key in _verified:
+        return
+    found = 0
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            found = checksum(block, found)
+    if found != ref.crc:
+        raise DamagedError(damaged(path, "its checksum does not match"))
+    _verified.add(key)
 
 
 def _decode(source: pa.NativeFile, path: str) -> Segment:
@@ -158,14 +181,17 @@ def _decode(source: pa.NativeFile, path: str) -> Segment:
     except pa.ArrowInvalid as error:
         raise DamagedError(damaged(path, str(error))) from None
     metadata = table.schema.metadata or {}
-    version = json.loads(metadata.get(_METADATA, b"{}")).get("version")
+    require_version(json.loads(metadata.get(_METADATA, b"{}")).get("version"), path)
+    offsets = np.frombuffer(metadata[_OFFSETS], dtype=np.int64)
+    return Segment(table=table, h=column(table, H), t=column(table, T), offsets=offsets)
+
+
+def require_version(version: int | None, path: str) -> None:
     if version != VERSION:
         raise CheckpointError(
             f"{os.path.basename(path)} has state format version {version}, this fluxen reads version {VERSION}; "
             "use the fluxen that wrote it, or start with a new checkpoint location"
         )
-    offsets = np.frombuffer(metadata[_OFFSETS], dtype=np.int64)
-    return Segment(table=table, h=column(table, H), t=column(table, T), offsets=offsets)
 
 
 def verify_segment(store: Store, ref: SegmentRef) -> None:

@@ -38,8 +38,9 @@ def storage_errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error}; the last committed epoch is intact; {hint}") from error
 
 
-def checksum(data: bytes | memoryview) -> int:
-    return zlib.crc32(data)
+def checksum(data: bytes | memoryview, before: int = 0) -> int:
+    """CRC-32 of the data, or of what came before followed by it."""
+    return zlib.crc32(data, before)
 
 
 @dataclass(slots=True)

@@ -22,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due, with_routing
+from fluxen.control.spilling import cleaning_up
 from fluxen.operators.base import Input
 from fluxen.operators.site import SiteJob, run_site
-from fluxen.state.epoch import Epoch, EpochLog
+from fluxen.state.epoch import Epoch, EpochLog, StageState
 from fluxen.state.record import missing_sites, read_records
 from fluxen.state.routing import Routing
 from fluxen.state.store import Store
@@ -105,7 +106,7 @@ class Bench:
         self._attempt = 0
         intent = self.log.intent(self.epoch.number + 1)
         if intent is not None:
-            self._flush(intent["ended"])
+            self._flush(intent["ended"], cleanup=intent.get("cleanup", False))
 
     def step(
         self,
@@ -113,12 +114,14 @@ class Bench:
         inputs: Sequence[pa.Table],
         *,
         reroute: Callable[[int, Routing], Routing] | None = None,
+        spill: Callable[[int, StageState, int], StageState] | None = None,
         repeat: int = 1,
     ) -> pa.Table:
-        """Process one batch; `reroute(stage, routing)` gives the next epoch's routing, `repeat` runs sites again."""
+        """Process one batch; `reroute(stage, routing)` gives the next epoch's routing, `spill(stage, state, epoch)`
+        what is on disk or comes back (`fluxen.control.spilling`), `repeat` runs sites again."""
         if batch <= self.epoch.batch:
             return self.stages[-1].schema.empty_table()  # committed before the crash
-        return self._run(self.epoch, inputs, batch, reroute, repeat)
+        return self._run(self.epoch, inputs, batch, reroute, spill, repeat)
 
     def flush(self, *, everything: bool = False) -> pa.Table:
         """An epoch without rows, as at the end of a finite query; with `everything`, one for each stage that ends."""
@@ -126,12 +129,16 @@ class Bench:
             return self._flush(0)
         return pa.concat_tables([self._flush(number + 1) for number in range(len(self.stages))])
 
-    def _flush(self, ended: int) -> pa.Table:
-        self.log.intend(self.epoch.number + 1, {"ended": ended})
-        before = self.epoch
+    def cleanup(self) -> pa.Table:
+        """An epoch without rows that emits what generations on disk owe."""
+        return self._flush(0, cleanup=True)
+
+    def _flush(self, ended: int, *, cleanup: bool = False) -> pa.Table:
+        self.log.intend(self.epoch.number + 1, {"ended": ended, "cleanup": cleanup})
+        before = cleaning_up(self.epoch) if cleanup else self.epoch
         closing = (replace(s, watermarks=(MAX_TIME,) * len(s.watermarks)) for s in before.stages[:ended])
         before = replace(before, stages=(*closing, *before.stages[ended:]))
-        return self._run(before, None, before.batch, None, 1)
+        return self._run(before, None, before.batch, None, None, 1)
 
     def flush_due(self) -> bool:
         return flush_due(self.epoch, [stage.stage for stage in self.stages])
@@ -142,6 +149,7 @@ class Bench:
         inputs: Sequence[pa.Table] | None,
         batch: int,
         reroute: Callable[[int, Routing], Routing] | None,
+        spill: Callable[[int, StageState, int], StageState] | None,
         repeat: int,
     ) -> pa.Table:
         number = before.number + 1
@@ -155,6 +163,8 @@ class Bench:
         if reroute is not None:
             moved = tuple(with_routing(s, reroute(i, s.routing)) for i, s in enumerate(epoch.stages))
             epoch = replace(epoch, stages=moved)
+        if spill is not None:
+            epoch = replace(epoch, stages=tuple(spill(i, s, number) for i, s in enumerate(epoch.stages)))
         self.log.commit(epoch)
         self.epoch = epoch
         self.log.collect(number)

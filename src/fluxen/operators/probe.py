@@ -1,0 +1,181 @@
+"""Expansion of join combinations over reduced sides, in bounded pieces.
+
+`fluxen.operators.join` reduces each input to the rows that can take part and says which of them are old and which new;
+here they are combined. What a term leaves out no other produces twice: see `arrivals` and `mixtures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.operators.base import EMIT_ROWS
+from fluxen.operators.columns import ragged
+from fluxen.typing import MAX_TIME, MIN_TIME, Ints, Mask
+
+Bounds = tuple[tuple[int, ...], ...]
+"""low[i][j] <= t_j - t_i; the upper bound is -low[j][i]"""
+
+
+class Side:
+    """One input's rows that can take part: old ones first, then the new ones. The payload is gathered when needed."""
+
+    def __init__(self, kid: Ints, t: Ints, h2: Ints | None, n_old: int, payload: Callable[[], pa.Table]) -> None:
+        self.kid, self.t, self.h2, self.n_old, self._payload = kid, t, h2, n_old, payload
+
+    @cached_property
+    def table(self) -> pa.Table:
+        return self._payload()
+
+
+class _Codes:
+    """(key index, time) as one integer whose order is theirs."""
+
+    def __init__(self, sides: list[Side], keys: int) -> None:
+        times = [side.t for side in sides if len(side.t)]
+        self._first = min(int(t.min()) for t in times)
+        span = max(int(t.max()) for t in times) - self._first
+        self._ranks: Ints | None = None
+        if (span + 2).bit_length() + keys.bit_length() > 62:
+            # times too far apart for one integer: number the distinct ones instead
+            self._ranks = np.unique(np.concatenate(times))
+            span = len(self._ranks)
+        self._last = span
+        self._shift = np.int64((span + 2).bit_length())
+
+    def exact(self, kid: Ints, t: Ints) -> Ints:
+        return (kid << self._shift) + self._at_least(t)
+
+    def range(self, kid: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """Codes between which, the first included and the second not, the key's rows in [first, last] lie."""
+        base = kid << self._shift
+        return base + self._at_least(first), base + self._at_least(last + 1)
+
+    def _at_least(self, t: Ints) -> Ints:
+        if self._ranks is not None:
+            return np.searchsorted(self._ranks, t)
+        return np.clip(t - self._first, 0, self._last + 1)
+
+
+Rows = Literal["old", "new", "all"]
+_OLD: Rows = "old"
+_NEW: Rows = "new"
+_ALL: Rows = "all"
+Term = tuple[int, tuple[Rows, ...]]
+"""The side whose new rows start the combinations, and which rows of each side take part."""
+
+
+def arrivals(sides: int) -> list[Term]:
+    """All combinations with at least one new row, each in the term of its last new side."""
+    return [(i, (_ALL,) * i + (_NEW,) + (_OLD,) * (sides - i - 1)) for i in range(sides)]
+
+
+def mixtures(sides: int) -> list[Term]:
+    """All combinations with at least one new and at least one old row.
+
+    As `arrivals`, but where the last side is new another one must be old: the first old side tells the terms apart.
+
+    >>> [rows for _, rows in mixtures(2)]
+    [('new', 'old'), ('old', 'new')]
+    """
+    last = sides - 1
+    first_old = [(last, (_NEW,) * p + (_OLD,) + (_ALL,) * (last - p - 1) + (_NEW,)) for p in range(last)]
+    return arrivals(sides)[:-1] + first_old
+
+
+class Probe:
+    """Expands combinations over reduced sides."""
+
+    def __init__(self, sides: list[Side], reach: Bounds, keys: int) -> None:
+        self.sides, self.reach = sides, reach
+        self.codes = _Codes(sides, keys)
+        self.index: list[dict[Rows, tuple[Ints, Ints]]] = []
+        for side in sides:
+            code = self.codes.exact(side.kid, side.t)
+            order = np.argsort(code, kind="stable")
+            chosen: dict[Rows, Ints] = {
+                "all": order,
+                "old": order[order < side.n_old],
+                "new": order[order >= side.n_old],
+            }
+            self.index.append({name: (code[rows], rows) for name, rows in chosen.items()})
+
+    def results(self, terms: list[Term]) -> Iterator[list[Ints]]:
+        """Row numbers per side of every combination, in pieces of at most `EMIT_ROWS`."""
+        for term in terms:
+            start = term[0]
+            rows = np.arange(self.sides[start].n_old, len(self.sides[start].kid), dtype=np.int64)
+            if len(rows):
+                others = [j for j in range(len(self.sides)) if j != start]
+                yield from self._expand(term, {start: rows}, others)
+
+    def _expand(self, term: Term, bound: dict[int, Ints], remaining: list[int]) -> Iterator[list[Ints]]:
+        if not remaining:
+            yield [bound[j] for j in range(len(self.sides))]
+            return
+        probes = {j: self._probe(term, bound, j) for j in remaining}
+        # a row without a partner on any one side is out, whatever the order
+        alive = np.logical_and.reduce([high > low for low, high in probes.values()])
+        if not alive.any():
+            return
+        bound = {j: rows[alive] for j, rows in bound.items()}
+        ranges = {j: (low[alive], high[alive]) for j, (low, high) in probes.items()}
+        following = min(remaining, key=lambda j: int((ranges[j][1] - ranges[j][0]).sum()))
+        rest = [j for j in remaining if j != following]
+        order = self.index[following][term[1][following]][1]
+        for origin, at in _pieces(*ranges[following]):
+            grown = {j: rows[origin] for j, rows in bound.items()}
+            grown[following] = order[at]
+            same = self._same_key(grown, term[0], following)
+            if same is not None:
+                grown = {j: rows[same] for j, rows in grown.items()}
+            yield from self._expand(term, grown, rest)
+
+    def _probe(self, term: Term, bound: dict[int, Ints], j: int) -> tuple[Ints, Ints]:
+        """Range of partners on side j of each combination so far."""
+        start = term[0]
+        first = np.full(len(bound[start]), MIN_TIME, dtype=np.int64)
+        last = np.full(len(bound[start]), MAX_TIME, dtype=np.int64)
+        for i, rows in bound.items():
+            t = self.sides[i].t[rows]
+            np.maximum(first, t + self.reach[i][j], out=first)
+            np.minimum(last, t - self.reach[j][i], out=last)
+        codes = self.index[j][term[1][j]][0]
+        low, high = self.codes.range(self.sides[start].kid[bound[start]], first, last)
+        return np.searchsorted(codes, low), np.searchsorted(codes, high)
+
+    def _same_key(self, bound: dict[int, Ints], i: int, j: int) -> Mask | None:
+        """Where the second hash agrees too; None when one hash decides."""
+        left, right = self.sides[i].h2, self.sides[j].h2
+        return None if left is None or right is None else left[bound[i]] == right[bound[j]]
+
+
+def _pieces(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """The ranges' elements with their origins, `EMIT_ROWS` at a time, splitting a range where need be."""
+    ends = np.cumsum(high - low)
+    for start in range(0, int(ends[-1]), EMIT_ROWS):
+        stop = start + EMIT_ROWS
+        a, b = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, stop, side="left") + 1
+        begin = ends[a:b] - (high[a:b] - low[a:b])
+        head = np.maximum(start - begin, 0)
+        tail = np.maximum(ends[a:b] - stop, 0)
+        counts = high[a:b] - low[a:b] - head - tail
+        yield np.repeat(np.arange(a, a + len(counts)), counts), ragged(low[a:b] + head, counts)
+
+
+def blocks(pieces: Iterator[list[Ints]]) -> Iterator[list[Ints]]:
+    """Small pieces put together, so that results leave in few tables."""
+    held: list[list[Ints]] = []
+    rows = 0
+    for piece in pieces:
+        held.append(piece)
+        rows += len(piece[0])
+        if rows >= EMIT_ROWS:
+            yield [np.concatenate(part) for part in zip(*held)]
+            held, rows = [], 0
+    if rows:
+        yield [np.concatenate(part) for part in zip(*held)]

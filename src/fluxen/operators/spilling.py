@@ -1,0 +1,205 @@
+"""A site's share in generations on disk: what they owe, packing what was spilled, bringing groups back.
+
+Which rows belong to which generation is metadata of the epoch (`fluxen.state.generations`); here the rows are read and
+written. Everything goes through the groups' hash intervals piece by piece, so memory is bounded by a piece, not by a
+group. `fluxen.operators.site` calls this around an ordinary batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.operators.base import Spillable
+from fluxen.operators.columns import concat_sorted
+from fluxen.state.epoch import StageState, segment_name
+from fluxen.state.generations import chosen
+from fluxen.state.packed import PackedSegment, write_packed
+from fluxen.state.routing import Routing, base_group, group_start, mask_of, ranges
+from fluxen.state.segment import H, Segment, SegmentRef, column, open_segment, write_segment
+from fluxen.state.store import Store
+from fluxen.typing import Groups, Ints, Mask
+
+PIECE_ROWS = 1 << 16
+"""Rows read at a time, over all sides and generations, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some groups' rows of one segment."""
+
+    ref: SegmentRef
+    groups: Mask
+    opened: Segment | PackedSegment
+
+    @property
+    def counts(self) -> Ints:
+        """Rows per ordinary partition group, of all groups."""
+        return self.opened.counts if isinstance(self.opened, PackedSegment) else np.diff(self.opened.offsets)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.opened.schema if isinstance(self.opened, PackedSegment) else self.opened.table.schema
+
+    def read(self, first: int, last: int, routing: Routing) -> pa.Table:
+        """Rows of these groups whose hash is in [first, last]."""
+        if isinstance(self.opened, PackedSegment):
+            table = self.opened.read(first, last)
+        else:
+            h = self.opened.h
+            low, high = np.searchsorted(h, first, side="left"), np.searchsorted(h, last, side="right")
+            table = self.opened.table.slice(low, high - low)
+        table = table.replace_schema_metadata(None)
+        mask = self.groups[routing.groups(column(table, H))]
+        return table if mask.all() else table.filter(pa.array(mask))
+
+
+class Generations:
+    """The generations at one site in one epoch."""
+
+    def __init__(self, store: Store, before: StageState, *, epoch: int, stage: int, site: int, attempt: str) -> None:
+        self._store, self._before, self._epoch, self._stage, self._site = store, before, epoch, stage, site
+        self._attempt, self._written = attempt, 0
+        routing = before.routing
+        self._owned = routing.owned(site)
+        self._cleaning = chosen(before.cleaning, routing.size) & self._owned
+        self._unspilling = chosen(before.unspilling, routing.size) & self._owned
+        self.added: list[SegmentRef] = []
+        self.restored: list[SegmentRef] = []
+        self.consumed: list[tuple[str, tuple[tuple[int, int], ...]]] = []
+
+    @property
+    def hidden(self) -> Mask | None:
+        """Groups of which an ordinary batch must see no state: it becomes a generation on disk."""
+        return self._cleaning if self._cleaning.any() else None
+
+    def owed(self, operator: Spillable, sides: int) -> Iterator[pa.Table]:
+        """What the generations of the groups being cleaned up have not produced yet."""
+        groups = self._cleaning | self._unspilling
+        if not groups.any():
+            return
+        parts = [self._parts(side, groups) for side in range(sides)]
+        for first, last in self._pieces([part for side in parts for part in side], groups):
+            yield from operator.owed(
+                [
+                    [(part.ref.generation, part.read(first, last, self._before.routing)) for part in side]
+                    for side in parts
+                ]
+            )
+
+    def unspill(self, side: int) -> list[SegmentRef]:
+        """Write the groups that come back as active segments, for the batch to see."""
+        parts = [part for part in self._parts(side, self._unspilling) if part.ref.generation]
+        if not parts:
+            return []
+        self._consume(parts)
+        table = pa.concat_tables([self._sorted(parts, *piece) for piece in self._pieces(parts, self._unspilling)])
+        if not table.num_rows:
+            return []
+        ref = write_segment(
+            self._store,
+            self._name(side),
+            table,
+            side=side,
+            partitions=self._before.routing.partitions,
+            epochs=_span(parts),
+            live=ranges(self._unspilling),
+        )
+        self.restored.append(ref)
+        return [ref]
+
+    def pack(self, sides: int) -> None:
+        """Compress what was spilled and is still as it was when active."""
+        settled = self._owned & ~self._cleaning & ~self._unspilling
+        for side in range(sides):
+            parts = [part for part in self._parts(side, settled, packed=False) if part.ref.generation]
+            for generation in sorted({part.ref.generation for part in parts}):
+                self._pack(side, generation, [part for part in parts if part.ref.generation == generation])
+
+    def _pack(self, side: int, generation: int, parts: list[_Part]) -> None:
+        groups = np.logical_or.reduce([part.groups for part in parts])
+        self._consume(parts)
+        pieces = (self._sorted(parts, *piece) for piece in self._pieces(parts, groups))
+        first, last = _span(parts)
+        ref = SegmentRef(
+            name=self._name(side),
+            side=side,
+            rows=0,
+            bytes=0,
+            crc=0,
+            t_min=0,
+            t_max=0,
+            first_epoch=first,
+            last_epoch=last,
+            live=ranges(groups),
+            generation=generation,
+        )
+        rows = (table for table in pieces if table.num_rows)
+        written = write_packed(self._store, ref, parts[0].schema, rows, self._before.routing.partitions)
+        if written is not None:
+            self.added.append(written)
+
+    def _parts(self, side: int, groups: Mask, packed: bool | None = None) -> list[_Part]:
+        """Segments of one side, of any generation, with rows of these groups."""
+        found = []
+        for ref in self._before.segments:
+            if ref.side != side or (packed is not None and ref.packed != packed):
+                continue
+            if packed is False and not ref.generation:
+                continue
+            mine = mask_of(ref.live, len(groups)) & groups
+            if mine.any():
+                opened = PackedSegment(self._store, ref) if ref.packed else open_segment(self._store, ref)
+                found.append(_Part(ref, mine, opened))
+        return found
+
+    def _pieces(self, parts: Sequence[_Part], groups: Mask) -> Iterator[tuple[int, int]]:
+        routing = self._before.routing
+        counts = np.zeros(routing.partitions, dtype=np.int64)
+        for part in parts:
+            counts += part.counts
+        wanted = groups[: routing.partitions].copy()
+        if len(routing.explicit):
+            heavy = groups[routing.explicit_groups]
+            wanted[base_group(routing.explicit[heavy], routing.partitions)] = True
+        return intervals(np.flatnonzero(wanted).astype(np.int32), counts, routing.partitions)
+
+    def _sorted(self, parts: Sequence[_Part], first: int, last: int) -> pa.Table:
+        return concat_sorted([part.read(first, last, self._before.routing) for part in parts], "_h", "_t")
+
+    def _consume(self, parts: Sequence[_Part]) -> None:
+        self.consumed.extend((part.ref.name, ranges(part.groups)) for part in parts)
+
+    def _name(self, side: int) -> str:
+        self._written += 1
+        attempt = f"{self._attempt}g{self._written}"
+        return segment_name(epoch=self._epoch, stage=self._stage, site=self._site, side=side, attempt=attempt)
+
+
+def _span(parts: Sequence[_Part]) -> tuple[int, int]:
+    return min(part.ref.first_epoch for part in parts), max(part.ref.last_epoch for part in parts)
+
+
+def intervals(groups: Groups, counts: Ints, partitions: int) -> Iterator[tuple[int, int]]:
+    """Hash intervals that cover the sorted `groups`, with about `PIECE_ROWS` of the rows `counts` tells in each.
+
+    Neighbouring small groups share an interval; a large one is cut evenly, as hashes are spread evenly.
+
+    >>> [first for first, _ in intervals(np.array([0, 1], dtype=np.int32), np.array([3 * PIECE_ROWS // 2, 5]), 2)]
+    [-9223372036854775808, -4611686018427387904, 0]
+    """
+    start, rows = 0, 0
+    for at, group in enumerate(groups.tolist()):
+        rows += int(counts[group])
+        joined = at + 1 < len(groups) and groups[at + 1] == group + 1
+        if joined and rows + int(counts[group + 1]) <= PIECE_ROWS:
+            continue
+        first, end = group_start(int(groups[start]), partitions), group_start(group + 1, partitions)
+        cuts = max(1, -(-rows // PIECE_ROWS))
+        edges = [first + (end - first) * cut // cuts for cut in range(cuts + 1)]
+        yield from ((low, high - 1) for low, high in pairwise(edges))
+        start, rows = at + 1, 0

@@ -1,0 +1,98 @@
+"""Packed segments: generations on disk, compressed, read an interval of key hashes at a time.
+
+The rows are those of `fluxen.state.segment`, sorted by hash, in one Arrow IPC file, but cut into small compressed
+record batches. An empty batch at the end carries the index of the others in its metadata, so that a file is written in
+one pass and reading an interval decompresses little more than the interval.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.errors import DamagedError
+from fluxen.state.routing import base_group
+from fluxen.state.segment import VERSION, H, SegmentRef, T, column, mapped, publish, require_version, time_range
+from fluxen.state.store import Store, checksum, damaged
+from fluxen.typing import Ints
+
+PACK_ROWS = 1 << 13
+"""Rows per record batch."""
+_INDEX = b"fluxen.index"
+
+
+def write_packed(
+    store: Store, ref: SegmentRef, schema: pa.Schema, tables: Iterable[pa.Table], partitions: int
+) -> SegmentRef | None:
+    """Write rows that come in order of their hashes, if any; `ref` says all about the segment but what they tell."""
+    sink = pa.BufferOutputStream()
+    schema = schema.remove_metadata()
+    index: list[tuple[int, int, int]] = []
+    times: list[tuple[int, int]] = []
+    counts = np.zeros(partitions, dtype=np.int64)
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        for table in tables:
+            for batch in table.replace_schema_metadata(None).combine_chunks().to_batches(max_chunksize=PACK_ROWS):
+                h = column(pa.Table.from_batches([batch]), H)
+                index.append((int(h[0]), int(h[-1]), len(h)))
+                times.append(time_range(column(pa.Table.from_batches([batch]), T)))
+                counts += np.bincount(base_group(h, partitions), minlength=partitions)
+                writer.write_batch(batch)
+        described = {"version": VERSION, "side": ref.side, "batches": index, "groups": counts.tolist()}
+        empty = pa.RecordBatch.from_pylist([], schema=schema)
+        writer.write_batch(empty, custom_metadata={_INDEX: json.dumps(described).encode()})
+    if not index:
+        return None
+    data = sink.getvalue()
+    publish(store, ref.name, data)
+    return replace(
+        ref,
+        rows=sum(rows for _, _, rows in index),
+        bytes=len(data),
+        crc=checksum(memoryview(data)),
+        t_min=min(low for low, _ in times),
+        t_max=max(high for _, high in times),
+        packed=True,
+    )
+
+
+class PackedSegment:
+    """An open packed segment. Keeps the batch it decompressed last: neighbouring intervals share it."""
+
+    def __init__(self, store: Store, ref: SegmentRef) -> None:
+        source, path = mapped(store, ref)
+        try:
+            self._reader = pa.ipc.open_file(source)
+            last = self._reader.get_batch_with_custom_metadata(self._reader.num_record_batches - 1)
+            described = json.loads(last.custom_metadata[_INDEX])
+        except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+            raise DamagedError(damaged(path, str(error))) from None
+        require_version(described.get("version"), path)
+        self._index: Ints = np.array(described["batches"], dtype=np.int64).reshape(-1, 3)
+        self.counts: Ints = np.array(described["groups"], dtype=np.int64)
+        """rows per ordinary partition group"""
+        self._held: tuple[int, pa.Table] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._reader.schema
+
+    def read(self, first: int, last: int) -> pa.Table:
+        """The rows whose hash is in [first, last]."""
+        overlapping = np.flatnonzero((self._index[:, 0] <= last) & (self._index[:, 1] >= first))
+        tables = [self._batch(int(number)) for number in overlapping]
+        if not tables:
+            return self.schema.empty_table()
+        whole = pa.concat_tables(tables)
+        h = column(whole, H)
+        low, high = np.searchsorted(h, first, side="left"), np.searchsorted(h, last, side="right")
+        return whole.slice(low, high - low)
+
+    def _batch(self, number: int) -> pa.Table:
+        if self._held is None or self._held[0] != number:
+            self._held = (number, pa.Table.from_batches([self._reader.get_batch(number)]))
+        return self._held[1]
