@@ -1,0 +1,177 @@
+"""Generations of a join: stories of what is owed, and when it may be forgotten."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fluxen.testing as ft
+from fluxen.control import spilling
+from fluxen.errors import DamagedError, StorageError
+from fluxen.operators import spilling as site_spilling
+from fluxen.operators.join import Join, OutputColumn, pair_bounds
+from fluxen.state.generations import on_disk, owing
+from fluxen.state.segment import _verified
+
+TIME = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema([("k", pa.int64()), ("ts", TIME), ("v", pa.int64())])
+GROUPS = list(range(8))
+
+
+def rows(*triples: tuple[int, int, int]) -> pa.Table:
+    """(key, second, value) of each row."""
+    k, s, v = zip(*triples) if triples else ((), (), ())
+    times = pa.array([second * 1_000_000 for second in s], pa.int64()).cast(TIME)
+    return pa.table([pa.array(k, pa.int64()), times, pa.array(v, pa.int64())], schema=SCHEMA)
+
+
+def bench(directory, **options):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", **options)
+    return ft.Bench([stage], str(directory), sites=2, partitions=8)
+
+
+def pairs(results: pa.Table) -> list[tuple[int, int]]:
+    return sorted(zip(results.column("a_v").to_pylist(), results.column("b_v").to_pylist()))
+
+
+def to_disk(stage, state, epoch):
+    return spilling.spill(state, GROUPS, epoch)
+
+
+def bring_back(stage, state, epoch):
+    return spilling.unspill(state, GROUPS)
+
+
+def clean(stage, state, epoch):
+    return spilling.cleanup(state, GROUPS)
+
+
+def test_a_spilled_group_meets_later_rows_only_in_the_cleanup(tmp_path):
+    query = bench(tmp_path)
+    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    assert pairs(query.step(1, [rows((1, 1, 11)), rows((1, 1, 20))])) == [(11, 20)]
+    assert spilling.owes(query.epoch)
+    assert pairs(query.cleanup()) == [(10, 20)]
+    assert not spilling.owes(query.epoch)
+
+
+def test_what_was_cleaned_up_stays_one_generation_and_owes_only_to_newer_rows(tmp_path):
+    query = bench(tmp_path)
+    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    query.step(1, [rows(), rows((1, 1, 20))])
+    assert pairs(query.cleanup()) == [(10, 20)]
+    assert pairs(query.step(2, [rows((1, 2, 11)), rows((1, 2, 21))])) == [(11, 21)]
+    assert pairs(query.cleanup()) == [(10, 21), (11, 20)]
+
+
+def test_a_group_that_comes_back_owes_its_past_at_once_and_then_works_as_if_it_had_never_left(tmp_path):
+    query = bench(tmp_path)
+    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    query.step(1, [rows(), rows((1, 1, 20))], spill=bring_back)
+    assert pairs(query.step(2, [rows((1, 2, 11)), rows()])) == [(10, 20), (11, 20)]
+    assert pairs(query.step(3, [rows(), rows((1, 3, 21))])) == [(10, 21), (11, 21)]
+    assert not on_disk(query.epoch.stages[0].segments, 8).any()
+
+
+def test_rows_that_owe_results_outlive_their_window_until_they_are_cleaned_up(tmp_path):
+    query = bench(tmp_path, within="10 seconds")
+    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    query.step(1, [rows((1, 5, 11)), rows((1, 5, 20))])
+    for number, second in enumerate([100, 200, 300], start=2):  # the window is long closed
+        query.step(number, [rows((2, second, 0)), rows((2, second, 0))])
+    assert pairs(query.cleanup()) == [(10, 20)]
+    query.step(5, [rows((3, 400, 0)), rows((3, 400, 0))])
+    oldest = min(ref.t_min for ref in query.epoch.stages[0].segments)
+    assert oldest >= 300 * 1_000_000, "nothing is kept that owes nothing and can meet nobody"
+
+
+def test_a_generation_that_owes_nothing_expires_like_any_state(tmp_path):
+    query = bench(tmp_path, within="10 seconds")
+    query.step(0, [rows((1, 0, 10)), rows((1, 0, 20))], spill=to_disk)
+    query.step(1, [rows((2, 100, 0)), rows((2, 100, 0))])
+    query.step(2, [rows((2, 200, 0)), rows((2, 200, 0))])
+    assert not owing(query.epoch.stages[0].segments, 8).any()
+    assert not on_disk(query.epoch.stages[0].segments, 8).any()
+
+
+def test_spilled_state_is_compressed_by_the_next_epoch_and_no_batch_opens_it(tmp_path):
+    query = bench(tmp_path)
+    many = rows(*((key, 0, key) for key in range(2000)))
+    query.step(0, [many, many.slice(0, 0)], spill=to_disk)
+    before = sum(ref.bytes for ref in query.epoch.stages[0].segments)
+    query.step(1, [rows(), rows()])
+    packed = query.epoch.stages[0].segments
+    assert all(ref.packed and ref.generation for ref in packed)
+    assert sum(ref.rows for ref in packed) == 2000
+    assert sum(ref.bytes for ref in packed) < 0.7 * before
+    for ref in packed:
+        (tmp_path / ref.name).unlink()
+    query.step(2, [rows((1, 2, 1)), rows((1, 2, 2))])  # reads none of them
+
+
+def test_a_group_larger_than_a_piece_is_cleaned_up_piece_by_piece(tmp_path, monkeypatch):
+    monkeypatch.setattr(site_spilling, "PIECE_ROWS", 64)
+    query = bench(tmp_path)
+    keys = range(1000)
+    query.step(0, [rows(*((key, 0, key) for key in keys)), rows()], spill=to_disk)
+    query.step(1, [rows(), rows(*((key, 0, key + 5000) for key in keys))])
+    assert pairs(query.cleanup()) == [(key, key + 5000) for key in keys]
+
+
+@pytest.mark.parametrize("harm", ["deleted", "damaged"])
+def test_a_missing_or_damaged_generation_is_named_and_the_cleanup_succeeds_once_it_is_restored(tmp_path, harm):
+    query = bench(tmp_path)
+    many = rows(*((key, 0, key) for key in range(50)))
+    query.step(0, [many, many.slice(0, 0)], spill=to_disk)
+    query.step(1, [rows(), rows((7, 1, 20))])
+    path = tmp_path / next(ref.name for ref in query.epoch.stages[0].segments if ref.packed)
+    whole = path.read_bytes()
+    if harm == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(whole[:-40] + bytes(40))
+        _verified.clear()
+    committed = query.epoch.number
+    with pytest.raises(DamagedError, match=path.name):
+        query.cleanup()
+    path.write_bytes(whole)
+    _verified.clear()
+    assert query.log.numbers()[-1] == committed
+    delivered = []
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts")
+    again = ft.Bench(
+        [stage], str(tmp_path), sites=2, partitions=8, sink=lambda epoch, results: delivered.extend(pairs(results))
+    )
+    assert delivered == [(7, 20)]  # the restart finishes the cleanup that was under way
+    assert not spilling.owes(again.epoch)
+
+
+def test_a_full_disk_during_a_spill_loses_nothing(tmp_path, monkeypatch):
+    query = bench(tmp_path)
+    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    real = ft.FaultyStore._write
+
+    def full(self, name, data):
+        if "g" in name.rsplit("-", 1)[-1]:  # what a spill packs
+            raise OSError(28, "No space left on device")
+        real(self, name, data)
+
+    monkeypatch.setattr(ft.FaultyStore, "_write", full)
+    with pytest.raises(StorageError, match="the disk is full"):
+        query.step(1, [rows(), rows((1, 1, 20))])
+    monkeypatch.setattr(ft.FaultyStore, "_write", real)
+    again = bench(tmp_path)
+    assert again.epoch.number == 0
+    assert pairs(again.step(1, [rows(), rows((1, 1, 20))])) == []
+    assert pairs(again.cleanup()) == [(10, 20)]
+
+
+def test_generations_of_many_inputs_produce_exactly_what_is_missing():
+    """Equation 1 for four inputs and three generations, by counting."""
+    names = ["a", "b", "c", "d"]
+    output = (OutputColumn(name="h", side=0, column="_h"),)
+    join = Join(names=tuple(names), low=pair_bounds(names, None, None), output=output, described={})
+    table = pa.table({"_h": np.zeros(2, dtype=np.int64), "_t": np.zeros(2, dtype=np.int64)})
+    sides = [[(generation, table) for generation in (0, 4, 9)]] * 4
+    assert sum(results.num_rows for results in join.owed(sides)) == (3 * 2) ** 4 - 3 * 2**4
