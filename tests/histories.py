@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 
 import fluxen.testing as ft
 from fluxen.control import spilling
+from fluxen.control.balance import move_by_track
 from fluxen.operators import functions as fx
+from fluxen.operators.aggregate import Tumbling
+from fluxen.operators.tree import TreeJoin
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
+from fluxen.state.trees import canonical, write
 from fluxen.testing import oracle
 
 TIME = pa.timestamp("us", "UTC")
@@ -103,6 +107,48 @@ class Histories:
 
         return change
 
+    def change(self, operator: Any) -> Callable[[int, StageState, int], StageState] | None:
+        """Another tree at some sites, and groups that move without their state while new rows go to both sites."""
+        kinds = ["none"]
+        if isinstance(operator, TreeJoin):
+            kinds += ["replan", "track", "both"]
+        if isinstance(operator, Tumbling):
+            kinds += ["track"]
+        kind = self.data.draw(st.sampled_from(kinds), label="change")
+        if kind == "none":
+            return None
+        seed = self.data.draw(st.integers(0, 2**31), label="seed")
+
+        def change(stage: int, state: StageState, epoch: int) -> StageState:
+            rng = np.random.default_rng(seed)
+            if kind in ("replan", "both"):
+                assert state.trees is not None
+                for site in rng.choice(state.routing.sites, size=int(rng.integers(1, state.routing.sites + 1))):
+                    tree = random_tree(rng, list(range(operator.inputs)))
+                    state = replace(state, trees=state.trees.replanned(int(site), tree))
+            if kind in ("track", "both"):
+                copies = {track.group for track in state.tracks}
+                real = [*range(state.routing.partitions), *state.routing.explicit_groups.tolist()]
+                assert copies.isdisjoint(real)
+                for group in rng.choice(real, size=int(rng.integers(1, 4)), replace=False):
+                    receiver = int(rng.integers(state.routing.sites))
+                    state = move_by_track(operator, state, int(group), receiver, epoch=epoch)
+            return state
+
+        return change
+
+
+def random_tree(rng: np.random.Generator, inputs: list[int]) -> Any:
+    """Any shape: every node splits its inputs into two or more parts at random."""
+    if len(inputs) == 1:
+        return inputs[0]
+    parts = int(rng.integers(2, min(3, len(inputs)) + 1))
+    while True:
+        which = rng.integers(parts, size=len(inputs))
+        if len(set(which.tolist())) == parts:
+            break
+    return tuple(random_tree(rng, [i for i, w in zip(inputs, which) if w == part]) for part in range(parts))
+
 
 def replay(
     case: Case, history: Histories, directory: str, *, can_isolate: bool = True, spills: bool = False
@@ -130,7 +176,7 @@ def replay(
     for number, inputs in enumerate(case.batches):
         heavy = case.stages[0].encode(0, inputs[0]).h.tolist() if can_isolate else []
         reroute, repeat = history.reroute(heavy), history.repeat()
-        spill = history.spill() if spills else None
+        spill = history.spill() if spills else history.change(case.stages[0].stage.operator)
         surviving(
             lambda bench, n=number, i=inputs, r=reroute, s=spill, k=repeat: bench.step(
                 n, i, reroute=r, spill=s, repeat=k
@@ -195,7 +241,7 @@ def cut(draw: Any, schemas: list[pa.Schema], keys: dict[str, str], rows: int) ->
 
 
 @st.composite
-def join_cases(draw: Any) -> Case:
+def join_cases(draw: Any, plan: str = "mjoin") -> Case:
     count = draw(st.integers(2, 5))
     names = ["a", "b", "c", "d", "e"][:count]
     keys = draw(key_columns())
@@ -218,9 +264,14 @@ def join_cases(draw: Any) -> Case:
     elif form == "between":
         limits, fits, condition = draw(pair_limits(names))
     batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4)
-    stage = ft.join(
-        dict(zip(names, schemas)), list(keys), time, lateness=f"{lateness} microseconds", bits=bits, **limits
-    )
+    limits["lateness"] = f"{lateness} microseconds"
+    if plan == "tree":
+        seed = draw(st.integers(0, 2**31), label="tree")
+        limits["plan"] = "tree"
+        tree = write(canonical(random_tree(np.random.default_rng(seed), list(range(count)))))
+        stage = ft.join(dict(zip(names, schemas)), list(keys), time, bits=bits, tree=tree, **limits)
+    else:
+        stage = ft.join(dict(zip(names, schemas)), list(keys), time, bits=bits, **limits)
 
     def expected() -> list[dict[str, Any]]:
         inputs = {name: [batch[i] for batch in batches] for i, name in enumerate(names)}
@@ -231,7 +282,7 @@ def join_cases(draw: Any) -> Case:
         import fluxen
 
         inputs = dict(zip(names, streams))
-        return fluxen.join(inputs, list(keys), time, lateness=f"{lateness} microseconds", **limits)
+        return fluxen.join(inputs, list(keys), time, **limits)
 
     def sql() -> str:
         columns = [f"a.{key}" for key in keys]

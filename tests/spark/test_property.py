@@ -82,3 +82,9 @@ def test_aggregates_on_spark_equal_the_oracle(spark, case, history):
 @given(case=distinct_cases(), history=st.data())
 def test_distinct_on_spark_equals_the_oracle(spark, case, history):
     assert replay(spark, case, history) == case.expected()
+
+
+@FEW
+@given(case=join_cases(plan="tree"), history=st.data())
+def test_trees_on_spark_equal_the_oracle(spark, case, history):
+    assert replay(spark, case, history) == case.expected()

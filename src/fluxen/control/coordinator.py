@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fluxen.control.balance import finish_tracks
 from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.base import Operator
+from fluxen.operators.tree import TreeJoin
 from fluxen.state import generations
 from fluxen.state.epoch import Epoch, StageState
 from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
+from fluxen.state.trees import Trees
 from fluxen.typing import MIN_TIME, Json
 
 REPEATS_RARELY = 0.5
@@ -38,7 +41,8 @@ def first_epoch(stages: Sequence[Stage], routings: Sequence[Routing]) -> Epoch:
     states = []
     for stage, routing in zip(stages, routings):
         before = (MIN_TIME,) * stage.operator.inputs
-        states.append(StageState(routing=routing, watermarks=before, emitted=before))
+        trees = Trees.start(stage.operator.start, routing) if isinstance(stage.operator, TreeJoin) else None
+        states.append(StageState(routing=routing, watermarks=before, emitted=before, trees=trees))
     return Epoch(number=-1, batch=-1, stages=tuple(states))
 
 
@@ -70,14 +74,16 @@ def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRec
     )
     horizons = stage.operator.horizons(before.watermarks, watermarks)
     segments = _alive(before, records, horizons, epoch)
-    return replace(
+    after = replace(
         before,
         segments=segments,
         watermarks=watermarks,
         emitted=before.watermarks,
         cleaning=(),
         unspilling=(),
+        trees=None if before.trees is None else before.trees.settled(before.routing),
     )
+    return finish_tracks(after, stage.operator.inputs)
 
 
 def _seen(records: Sequence[CommitRecord], side: int, lateness: int) -> list[int]:
@@ -168,15 +174,16 @@ def with_routing(state: StageState, routing: Routing) -> StageState:
         for group, base in zip(routing.explicit_groups, base_group(routing.explicit, routing.partitions))
         if group >= old.size
     ]
+    trees = None if state.trees is None else state.trees.routed(old, routing)
     if not fresh:
-        return replace(state, routing=routing)
+        return replace(state, routing=routing, trees=trees)
     segments = []
     for ref in state.segments:
         live = mask_of(ref.live, routing.size)
         for group, base in fresh:
             live[group] = live[base]
         segments.append(replace(ref, live=ranges(live)))
-    return replace(state, routing=routing, segments=tuple(segments))
+    return replace(state, routing=routing, segments=tuple(segments), trees=trees)
 
 
 def combining_pays(epoch: Epoch, stage: int) -> bool:

@@ -73,6 +73,16 @@ class SiteBatch:
     """rows left when those of one key were combined"""
     rows_out: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """results per partition group"""
+    tree: str = ""
+    """the join tree this site runs; empty for the operator's own choice"""
+    unlike: tuple[tuple[str, Mask], ...] = ()
+    """groups whose state was built for another tree: (that tree, which groups)"""
+    since: Ints | None = None
+    """per group: rows of later epochs are new; only for the sender's half of a move by parallel track"""
+    discard: list[int] = field(default_factory=list)
+    """sides whose stored rows are of no use any more"""
+    observed: Json = field(default_factory=dict)
+    """what the operator saw, for whoever plans"""
 
     def count_out(self, groups: Groups) -> None:
         self.rows_out += np.bincount(groups, minlength=len(self.rows_out))

@@ -253,7 +253,7 @@ def _reduce(fresh: list[Input], runs: list[list[Run]], keys: Ints, groups: Group
         wanted = np.flatnonzero(last > MIN_TIME)
         used, picked, found = [], [], []
         for run in runs[j]:
-            at, row = _find(run, keys, groups, wanted, first, last)
+            at, row = find_rows(run, keys, groups, wanted, first, last)
             if len(row):
                 used.append(run)
                 picked.append(row)
@@ -273,7 +273,7 @@ def _spans(rows: Input, kid: Ints, size: int) -> tuple[Ints, Ints]:
     return earliest, latest
 
 
-def _find(run: Run, keys: Ints, groups: Groups, wanted: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+def find_rows(run: Run, keys: Ints, groups: Groups, wanted: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
     """(key index, row) of the run's rows whose key is wanted and whose time is within [first, last] of that key."""
     wanted = wanted[(first[wanted] <= run.ref.t_max) & (last[wanted] >= run.ref.t_min)]
     low, high = run.lookup(keys[wanted], groups[wanted])

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch, Spillable
 from fluxen.operators.spilling import Generations
+from fluxen.operators.tracks import Share, shares
 from fluxen.state.epoch import StageState, segment_name
 from fluxen.state.generations import on_disk
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
@@ -64,62 +65,96 @@ def run_site(
     clock = _Clock()
     site, inputs = source()
     clock.spent("wait")
-    routing, operator = job.before.routing, job.operator
-    rows_out = rows_owed = 0
-    generations = Generations(job.store, job.before, epoch=job.epoch, stage=job.stage, site=site, attempt=attempt)
-    if isinstance(operator, Spillable):
-        for table in generations.owed(operator, operator.sides):
-            rows_owed += table.num_rows
+    parts: list[_Part] = []
+    for number, share in enumerate(shares(job.before, site, inputs)):
+        part = _Part(job, site, share, f"{attempt}{'s' * number}")
+        for table in part.owed():
             clock.spent("cleanup")
             yield table
             clock.spent("emit")
         clock.spent("cleanup")
-    runs = []
-    for side in range(operator.sides):
-        refs = visible(_side(job.before.segments, side), routing, site)
-        active = open_runs(job.store, refs, routing, site, generations.hidden)
-        runs.append(active + open_runs(job.store, generations.unspill(side), routing, site))
-    batch = SiteBatch(
-        inputs=inputs,
-        runs=runs,
-        watermarks=job.before.watermarks,
-        emitted=job.before.emitted,
-        routing=routing,
-        state=[None] * operator.sides,
-        late=[0] * operator.inputs,
-        rows_out=np.zeros(routing.size, dtype=np.int64),
-    )
-    clock.spent("load")
-    for table in operator.process(batch):
-        rows_out += table.num_rows
+        part.open()
+        clock.spent("load")
+        for table in part.results():
+            clock.spent("operator")
+            yield table
+            clock.spent("emit")
         clock.spent("operator")
-        yield table
-        clock.spent("emit")
-    clock.spent("operator")
-    writer = _StateWriter(job, site, attempt, runs, batch)
-    writer.added.extend(generations.restored)
-    writer.append()
-    clock.spent("write")
-    writer.merge()
-    clock.spent("merge")
-    generations.pack(operator.sides)
-    clock.spent("pack")
+        part.writer.append()
+        clock.spent("write")
+        part.writer.merge()
+        clock.spent("merge")
+        part.generations.pack(job.operator.sides)
+        clock.spent("pack")
+        parts.append(part)
+    own = parts[0]
     record = CommitRecord(
         epoch=job.epoch,
         stage=job.stage,
         site=site,
-        added=[*generations.added, *writer.added],
-        consumed=[*generations.consumed, *writer.consumed],
-        sides=[_side_stats(batch, writer, side, operator) for side in range(max(operator.inputs, operator.sides))],
-        groups=_group_stats(batch, writer),
-        heavy=_heavy(inputs) if job.track_heavy else [],
-        rows_out=rows_out + rows_owed,
-        rows_owed=rows_owed,
+        added=[ref for part in parts for ref in (*part.generations.added, *part.writer.added)],
+        consumed=[taken for part in parts for taken in (*part.generations.consumed, *part.writer.consumed)],
+        sides=[_side_stats(parts, inputs, side) for side in range(max(job.operator.inputs, job.operator.sides))],
+        groups=_group_stats(parts),
+        heavy=_heavy(own.batch.inputs) if job.track_heavy else [],
+        rows_out=sum(part.rows_out + part.rows_owed for part in parts),
+        rows_owed=sum(part.rows_owed for part in parts),
         seconds={name: round(value, 6) for name, value in clock.seconds.items()},
         host=where[0],
         executor=where[1],
+        observed=own.batch.observed,
     )
     write_record(job.store, record, attempt)
+
+
+class _Part:
+    """One share of the site's work: its state, its rows, what came of it."""
+
+    batch: SiteBatch
+    writer: _StateWriter
+
+    def __init__(self, job: SiteJob, site: int, share: Share, attempt: str) -> None:
+        self.job, self.site, self.share, self.attempt = replace(job, before=share.before), site, share, attempt
+        self.operator = job.operator
+        self.rows_out = self.rows_owed = 0
+        self.generations = Generations(
+            job.store, share.before, epoch=job.epoch, stage=job.stage, site=site, attempt=attempt
+        )
+
+    def owed(self) -> Iterator[pa.Table]:
+        """Results that generations on disk still owe."""
+        if isinstance(self.operator, Spillable):
+            for table in self.generations.owed(self.operator, self.operator.sides):
+                self.rows_owed += table.num_rows
+                yield table
+
+    def open(self) -> None:
+        before, routing, store = self.job.before, self.job.before.routing, self.job.store
+        runs = []
+        for side in range(self.operator.sides):
+            refs = visible(_side(before.segments, side), routing, self.site)
+            active = open_runs(store, refs, routing, self.site, self.generations.hidden)
+            runs.append(active + open_runs(store, self.generations.unspill(side), routing, self.site))
+        self.batch = SiteBatch(
+            inputs=self.share.inputs,
+            runs=runs,
+            watermarks=before.watermarks,
+            emitted=before.emitted,
+            routing=routing,
+            state=[None] * self.operator.sides,
+            late=[0] * self.operator.inputs,
+            rows_out=np.zeros(routing.size, dtype=np.int64),
+            tree=self.share.tree,
+            unlike=self.share.unlike,
+            since=self.share.since,
+        )
+        self.writer = _StateWriter(self.job, self.site, self.attempt, runs, self.batch)
+        self.writer.added.extend(self.generations.restored)
+
+    def results(self) -> Iterator[pa.Table]:
+        for table in self.operator.process(self.batch):
+            self.rows_out += table.num_rows
+            yield table
 
 
 def _side(refs: tuple[SegmentRef, ...], side: int) -> list[SegmentRef]:
@@ -138,6 +173,9 @@ class _StateWriter:
         self._count = 0
 
     def append(self) -> None:
+        for side in self.batch.discard:
+            self.consumed += [(run.ref.name, ranges(run.mine)) for run in self.runs[side]]
+            self.runs[side] = []
         for side, table in enumerate(self.batch.state):
             if table is not None and table.num_rows:
                 self._add(side, table, (self.job.epoch, self.job.epoch))
@@ -149,10 +187,17 @@ class _StateWriter:
             # an old row may still owe results to a generation on disk
             horizons = (MIN_TIME,) * len(horizons)
         for side in range(self.job.operator.sides):
-            runs = young(self.runs[side], horizons[side])
+            runs = young(self._mergeable(side), horizons[side])
             count = due([(run.ref.rows, run.ref.bytes) for run in runs])
             if count:
                 self._merge(side, runs[-count:], horizons[side])
+
+    def _mergeable(self, side: int) -> list[Run]:
+        since = self.batch.since
+        if since is None:
+            return self.runs[side]
+        # old and new rows of a group that moves by parallel track must stay apart
+        return [run for run in self.runs[side] if run.ref.first_epoch > since.max()]
 
     def _merge(self, side: int, runs: list[Run], horizon: int) -> None:
         tables = [run.rows(self.job.before.routing) for run in runs]
@@ -191,43 +236,47 @@ class _StateWriter:
         self.runs[side].extend(open_runs(self.job.store, [ref], routing, self.site))
 
 
-def _side_stats(batch: SiteBatch, writer: _StateWriter, side: int, operator: Operator) -> SideStats:
-    new = batch.inputs[side] if side < operator.inputs else None
-    t = new.t if new is not None else np.zeros(0, dtype=np.int64)
+def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideStats:
+    operator, own = parts[0].operator, parts[0].batch
+    new = own.inputs[side] if side < operator.inputs else None
+    t = received[side].t if side < operator.inputs else np.zeros(0, dtype=np.int64)
     state_rows = state_bytes = 0
-    for run in writer.runs[side] if side < operator.sides else []:
-        mine = int(run.rows_per_group(batch.routing).sum())
-        state_rows += mine
-        state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
+    for part in parts:
+        for run in part.writer.runs[side] if side < operator.sides else []:
+            mine = int(run.rows_per_group(part.batch.routing).sum())
+            state_rows += mine
+            state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
     return SideStats(
         rows_in=new.rows if new is not None else 0,
-        distinct=batch.distinct if side == 0 else 0,
-        late=batch.late[side] if side < operator.inputs else 0,
+        distinct=own.distinct if side == 0 else 0,
+        late=own.late[side] if side < operator.inputs else 0,
         max_time=int(t.max()) if len(t) and t.max() > MIN_TIME else None,
         state_rows=state_rows,
         state_bytes=state_bytes,
     )
 
 
-def _group_stats(batch: SiteBatch, writer: _StateWriter) -> GroupStats:
-    size = batch.routing.size
-    rows_in = np.zeros(size, dtype=np.int64)
-    for rows in batch.inputs:
-        if len(rows.h):
-            counts = np.bincount(batch.routing.groups(rows.h), weights=rows.weight, minlength=size)
-            rows_in += counts.astype(np.int64)
-    held = np.zeros(size, dtype=np.float64)
-    for side in writer.runs:
-        for run in side:
-            held += run.rows_per_group(batch.routing) * (run.ref.bytes / max(run.ref.rows, 1))
-    stored = held.astype(np.int64)
-    touched = np.flatnonzero((rows_in > 0) | (stored > 0) | (batch.rows_out > 0))
-    return GroupStats(
-        group=touched.tolist(),
-        rows_in=rows_in[touched].tolist(),
-        rows_out=batch.rows_out[touched].tolist(),
-        bytes=stored[touched].tolist(),
-    )
+def _group_stats(parts: list[_Part]) -> GroupStats:
+    columns: dict[str, list[int]] = {"group": [], "rows_in": [], "rows_out": [], "bytes": []}
+    for part in parts:
+        batch = part.batch
+        size = batch.routing.size
+        rows_in = np.zeros(size, dtype=np.int64)
+        for rows in batch.inputs:
+            if len(rows.h):
+                counts = np.bincount(batch.routing.groups(rows.h), weights=rows.weight, minlength=size)
+                rows_in += counts.astype(np.int64)
+        held = np.zeros(size, dtype=np.float64)
+        for side in part.writer.runs:
+            for run in side:
+                held += run.rows_per_group(batch.routing) * (run.ref.bytes / max(run.ref.rows, 1))
+        stored = held.astype(np.int64)
+        touched = np.flatnonzero((rows_in > 0) | (stored > 0) | (batch.rows_out > 0))
+        columns["group"] += touched.tolist()
+        columns["rows_in"] += rows_in[touched].tolist()
+        columns["rows_out"] += batch.rows_out[touched].tolist()
+        columns["bytes"] += stored[touched].tolist()
+    return GroupStats(**columns)
 
 
 def _heavy(inputs: list[Input]) -> list[tuple[int, int]]:

@@ -101,10 +101,11 @@ def join(
     everything is kept. Rows older than their input's watermark (its latest event time less `lateness`, as of the batch
     before) are dropped and counted. Columns: the key under the first input's names, then `<input>_<column>`.
 
+    `plan="mjoin"` joins all inputs at once and keeps nothing but their rows. `plan="tree"` joins them in steps, keeps
+    what the steps find, and lets every site choose and change its own order of steps; the results are the same.
+
     Streaming inputs give a `Query`; static ones give the answer in one go, as a DataFrame.
     """
-    if plan != "mjoin":
-        raise QueryError(f"plan={plan!r} is not available; use plan='mjoin'")
     for name, df in inputs.items():
         if not isinstance(df, DataFrame):
             raise QueryError(f"input {name!r} must be a DataFrame, got {type(df).__name__}")
@@ -114,7 +115,7 @@ def join(
         raise QueryError(
             f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or stream it"
         )
-    built = stages.join_stage(inputs, on, time, within, between, lateness)
+    built = stages.join_stage(inputs, on, time, within, between, lateness, plan)
     if all(streaming.values()):
         return _query(list(inputs.values()), built)
     return stages.run_static(list(inputs.values()), built)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due
+from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, with_routing
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
 from fluxen.operators.stateful import Stateful
@@ -133,7 +133,7 @@ class Run:
         if wanted is None:
             return epoch
         stages = tuple(
-            stage if stage.routing.sites == wanted else replace(stage, routing=stage.routing.rescaled(wanted))
+            stage if stage.routing.sites == wanted else with_routing(stage, stage.routing.rescaled(wanted))
             for stage in epoch.stages
         )
         return replace(epoch, stages=stages)

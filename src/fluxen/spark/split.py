@@ -8,6 +8,7 @@ new data, not new code.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from pyspark.sql import types as st
 
 from fluxen.errors import QueryError
 from fluxen.operators.wire import IN, MARKER, WEIGHT, Wire, assign_slots
+from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
 from fluxen.state.segment import H2, H, T
 from fluxen.typing import NO_TIME
@@ -148,6 +150,31 @@ def site_expression(routing: Routing) -> str:
     values = site_values(routing.sites)
     table = ",".join(str(values[site]) for site in routing.table.tolist())
     return f"element_at(cast(split('{table}', ',') as array<int>), {group_expression(routing)} + 1)"
+
+
+def sites_expression(state: StageState) -> str:
+    """As `site_expression`, giving a row once for each site it goes to while groups move by parallel track.
+
+    A copy's partition says where else its rows go; a site that gets a row of a key no copy covers leaves it alone.
+    """
+    routing = state.routing
+    owner = site_expression(routing)
+    if not state.tracks:
+        return owner
+    base = group_expression(
+        replace(routing, explicit=routing.explicit[:0], explicit_groups=routing.explicit_groups[:0])
+    )
+    layers: list[list[int]] = []
+    for track in state.tracks:
+        layer = next((layer for layer in layers if layer[track.partition] < 0), None)
+        if layer is None:
+            layer = [-1] * routing.partitions
+            layers.append(layer)
+        layer[track.partition] = site_values(routing.sites)[int(routing.table[track.group])]
+    others = [
+        f"element_at(cast(split('{','.join(map(str, layer))}', ',') as array<int>), {base} + 1)" for layer in layers
+    ]
+    return f"explode(filter(array_distinct(array({', '.join([owner, *others])})), s -> s >= 0))"
 
 
 def markers(spark: SparkSession, sites: int, schema: st.StructType) -> DataFrame:

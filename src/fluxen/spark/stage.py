@@ -19,7 +19,7 @@ from pyspark.sql import types as st
 
 from fluxen.operators.site import SiteJob, rechunk, run_site
 from fluxen.operators.wire import Wire, decode
-from fluxen.spark.split import SITE, markers, site_expression, site_values
+from fluxen.spark.split import SITE, markers, site_values, sites_expression
 from fluxen.state.routing import Routing
 
 
@@ -94,6 +94,6 @@ def run_stage(
     routing = job.before.routing
     routed = markers(spark, routing.sites, wire_schema)
     if rows is not None:
-        routed = rows.selectExpr("*", f"{site_expression(routing)} as {SITE}").unionAll(routed)
+        routed = rows.selectExpr("*", f"{sites_expression(job.before)} as {SITE}").unionAll(routed)
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = SiteTask(job, wire)
     return pins.route(routed, routing).mapInArrow(task, schema)

@@ -22,6 +22,7 @@ from fluxen.operators.functions import Aggregate, Measure
 from fluxen.operators.join import Join, OutputColumn, pair_bounds
 from fluxen.operators.last import LastRows
 from fluxen.operators.stateful import GroupOperator, Stateful
+from fluxen.operators.tree import TreeJoin
 from fluxen.operators.wire import IN, WEIGHT, Wire
 from fluxen.spark.partials import measures, one_by_one, pre_aggregate, result_spark_type
 from fluxen.spark.split import event_time, field, key_hashes, lay_out, quoted
@@ -109,8 +110,11 @@ def join_stage(
     within: Length | None,
     between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None,
     lateness: Length | Mapping[str, Length],
+    plan: str = "mjoin",
 ) -> StagePlan:
     names = list(inputs)
+    if plan not in ("mjoin", "tree"):
+        raise QueryError(f"plan must be 'mjoin' or 'tree', got {plan!r}")
     if not 2 <= len(names) <= MAX_INPUTS:
         raise QueryError(f"join() takes 2 to {MAX_INPUTS} inputs, got {len(names)}")
     dfs = list(inputs.values())
@@ -128,7 +132,8 @@ def join_stage(
         "bounds": [list(row) for row in low],
         "columns": [_described(df, df.columns) for df in dfs],
     }
-    operator = Join(names=tuple(names), low=low, output=tuple(output), described=described)
+    kind = TreeJoin if plan == "tree" else Join
+    operator = kind(names=tuple(names), low=low, output=tuple(output), described=described)
     late = tuple(microseconds(_each(lateness, name, "lateness"), f"lateness of {name!r}") for name in names)
 
     def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:

@@ -15,6 +15,7 @@ from fluxen.state.record import RECORDS, record_directory, seal, unseal
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
 from fluxen.state.store import Store, missing
+from fluxen.state.trees import Track, Trees
 from fluxen.typing import Json
 
 VERSION = 1
@@ -39,6 +40,10 @@ class StageState:
     """the same, but they become active"""
     history: GroupHistory | None = None
     """what each group has produced, and what of it is on disk; kept where memory is limited"""
+    trees: Trees | None = None
+    """join trees: which one each site runs and each group's state fits; None for other operators"""
+    tracks: tuple[Track, ...] = ()
+    """groups whose move by parallel track is under way"""
 
     def to_json(self) -> Json:
         return {
@@ -49,6 +54,8 @@ class StageState:
             "cleaning": self.cleaning,
             "unspilling": self.unspilling,
             "history": None if self.history is None else self.history.to_json(),
+            "trees": None if self.trees is None else self.trees.to_json(),
+            "tracks": [track.to_json() for track in self.tracks],
         }
 
     @staticmethod
@@ -61,6 +68,8 @@ class StageState:
             cleaning=tuple(data.get("cleaning", ())),
             unspilling=tuple(data.get("unspilling", ())),
             history=None if data.get("history") is None else GroupHistory.from_json(data["history"]),
+            trees=None if data.get("trees") is None else Trees.from_json(data["trees"]),
+            tracks=tuple(Track.from_json(track) for track in data.get("tracks", ())),
         )
 
 

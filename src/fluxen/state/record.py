@@ -64,6 +64,8 @@ class CommitRecord:
     """where the time went: wait (for input), operator, emit (waiting on the consumer), write, merge"""
     host: str = ""
     executor: str = ""
+    observed: Json = field(default_factory=dict)
+    """what the operator saw, for whoever plans"""
 
     def to_json(self) -> Json:
         return {
@@ -80,6 +82,7 @@ class CommitRecord:
             "seconds": self.seconds,
             "host": self.host,
             "executor": self.executor,
+            "observed": self.observed,
         }
 
     @staticmethod

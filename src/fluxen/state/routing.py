@@ -94,6 +94,11 @@ class Routing:
         """Number of group ids in use, explicit ones included."""
         return len(self.table)
 
+    @property
+    def copies(self) -> bool:
+        """Whether the groups are copies kept by the sender of a move, which no table of offsets knows."""
+        return False
+
     def groups(self, h: Ints) -> Groups:
         """The partition group of each key hash."""
         group = base_group(h, self.partitions)

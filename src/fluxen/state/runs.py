@@ -53,6 +53,10 @@ class Run:
         return self.segment.table if mask.all() else self.segment.table.filter(pa.array(mask))
 
     def rows_per_group(self, routing: Routing) -> Ints:
+        if routing.copies:
+            counts = np.bincount(routing.groups(self.segment.h), minlength=routing.size)
+            counts[~self.mine] = 0
+            return counts
         counts = np.zeros(routing.size, dtype=np.int64)
         counts[: routing.partitions] = np.diff(self.segment.offsets)
         if len(routing.explicit):

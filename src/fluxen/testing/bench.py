@@ -25,6 +25,7 @@ from fluxen.control.coordinator import Stage, advance, expected, first_epoch, fl
 from fluxen.control.spilling import cleaning_up
 from fluxen.operators.base import Input
 from fluxen.operators.site import SiteJob, run_site
+from fluxen.operators.tracks import receives
 from fluxen.state.epoch import Epoch, EpochLog, StageState
 from fluxen.state.record import missing_sites, read_records
 from fluxen.state.routing import Routing
@@ -118,7 +119,8 @@ class Bench:
         repeat: int = 1,
     ) -> pa.Table:
         """Process one batch; `reroute(stage, routing)` gives the next epoch's routing, `spill(stage, state, epoch)`
-        what is on disk or comes back (`fluxen.control.spilling`), `repeat` runs sites again."""
+        what is on disk or comes back (`fluxen.control.spilling`) or any other change of a stage's state, `repeat` runs
+        sites again."""
         if batch <= self.epoch.batch:
             return self.stages[-1].schema.empty_table()  # committed before the crash
         return self._run(self.epoch, inputs, batch, reroute, spill, repeat)
@@ -187,7 +189,7 @@ class Bench:
             parts = [
                 table
                 for site in range(state.routing.sites)
-                for table in run_site(job, _share(encoded, state.routing, site), self._next())
+                for table in run_site(job, _share(encoded, state, site), self._next())
             ]
             result = pa.concat_tables([stage.schema.empty_table(), *(part.cast(stage.schema) for part in parts)])
             rows = [result]
@@ -199,9 +201,9 @@ class Bench:
         return f"{self._attempt:x}"
 
 
-def _share(encoded: list[Input], routing: Routing, site: int) -> Callable[[], tuple[int, list[Input]]]:
+def _share(encoded: list[Input], before: StageState, site: int) -> Callable[[], tuple[int, list[Input]]]:
     """What Spark's shuffle would bring to one site."""
-    return lambda: (site, [rows.take(routing.sites_of(routing.groups(rows.h)) == site) for rows in encoded])
+    return lambda: (site, [rows.take(receives(before, site, rows.h)) for rows in encoded])
 
 
 def hashes(table: pa.Table, keys: Sequence[str], *, bits: int = 64) -> tuple[Ints, Ints]:

@@ -18,6 +18,7 @@ from fluxen.operators.functions import Aggregate, Measure, result_type
 from fluxen.operators.join import Join, OutputColumn, pair_bounds
 from fluxen.operators.last import LastRows
 from fluxen.operators.stateful import GroupOperator, Stateful
+from fluxen.operators.tree import TreeJoin
 from fluxen.testing.bench import BenchStage, hashes, times
 from fluxen.typing import MIN_TIME, UNBOUNDED
 
@@ -30,6 +31,8 @@ def join(
     within: str | None = None,
     between: Any = None,
     lateness: str = "0 seconds",
+    plan: str = "mjoin",
+    tree: str = "",
     bits: int = 64,
 ) -> BenchStage:
     """As `fluxen.join`; every input's time column has the name `time`."""
@@ -48,7 +51,11 @@ def join(
                         time_type=field.type if timed else None,
                     )
                 )
-    operator = Join(names=tuple(names), low=pair_bounds(names, within, between), output=tuple(output), described={})
+    bounds = pair_bounds(names, within, between)
+    if plan == "tree":
+        operator: Join = TreeJoin(names=tuple(names), low=bounds, output=tuple(output), described={}, initial=tree)
+    else:
+        operator = Join(names=tuple(names), low=bounds, output=tuple(output), described={})
 
     def encode(number: int, table: pa.Table) -> Input:
         key = keys[names[number]]

@@ -1,0 +1,18 @@
+"""Join trees against the oracle: random trees, re-plans per site, moves by both protocols, crashes; without Spark."""
+
+from __future__ import annotations
+
+import tempfile
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.histories import Histories, join_cases, replay
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(case=join_cases(plan="tree"), history=st.data())
+def test_results_equal_the_oracle_whatever_the_trees_and_moves(case, history):
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory)
+    assert results == case.expected()
