@@ -230,21 +230,23 @@ def schema_of(keys: dict[str, str], *rest: tuple[str, pa.DataType]) -> pa.Schema
     return pa.schema([*((name, KEYS[kind][0]) for name, kind in keys.items()), *rest])
 
 
-def cut(draw: Any, schemas: list[pa.Schema], keys: dict[str, str], rows: int) -> list[list[pa.Table]]:
-    """One to five batches whose event times advance, with disorder."""
+def cut(draw: Any, schemas: list[pa.Schema], keys: dict[str, str], rows: int, least: int = 1) -> list[list[pa.Table]]:
+    """One to five batches, or a few more, whose event times advance, with disorder."""
     spread = draw(st.sampled_from([0, 2 * SECOND, 10 * SECOND]))
     pace = draw(st.sampled_from([0, SECOND, 5 * SECOND]))
     return [
         [draw(tables(schema, keys, rows, number * pace, spread)) for schema in schemas]
-        for number in range(draw(st.integers(1, 5)))
+        for number in range(draw(st.integers(least, least + 4)))
     ]
 
 
 @st.composite
 def join_cases(draw: Any, plan: str = "mjoin") -> Case:
-    count = draw(st.integers(2, 5))
+    # moves and re-plans show only in what several batches make of rows that meet often
+    dense = plan == "tree" and draw(st.booleans())
+    count = draw(st.integers(3, 4) if dense else st.integers(2, 5))
     names = ["a", "b", "c", "d", "e"][:count]
-    keys = draw(key_columns())
+    keys = {"k0": "boolean"} if dense else draw(key_columns())
     nested = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int64()))])
     payload = [("v", pa.int64()), ("s", pa.string()), ("n", nested), ("v", pa.float64()), ("s", pa.string())]
     schemas = [schema_of(keys, ("ts", TIME), payload[i]) for i in range(count)]
@@ -263,7 +265,7 @@ def join_cases(draw: Any, plan: str = "mjoin") -> Case:
         condition = f"greatest({times}) - least({times}) <= {span}"
     elif form == "between":
         limits, fits, condition = draw(pair_limits(names))
-    batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4)
+    batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4, least=3 if dense else 1)
     limits["lateness"] = f"{lateness} microseconds"
     if plan == "tree":
         seed = draw(st.integers(0, 2**31), label="tree")

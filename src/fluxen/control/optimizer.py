@@ -1,0 +1,209 @@
+"""The local optimizer: which join tree is cheapest at a site, and whether changing to it is worth it.
+
+Prices come from what the sites observed (`fluxen.operators.observe`): a new row of input i finds on average
+F_i(S) combinations of the inputs S among what came before, so a node over the inputs S makes
+
+    R(S) = sum over i in S of  rows_i * F_i(S without i)
+
+combinations per batch. A node costs one probe per new row of a child and other child, and work for every combination it
+makes; a node that is not the root also stores them. A node of more than two children stores nothing in between and makes
+the partial combinations again for every row. So a tree wins where intermediate results are few or often reused, the m-way
+join where they are many and rarely reused, and a mixture in between; all are searched together.
+
+Guarantee: the tree returned is the cheapest of all trees of binary and ternary nodes and the m-way join.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluxen.errors import ConfigError
+from fluxen.state.trees import Tree, canonical, members, nodes, read, write
+from fluxen.typing import Json
+
+__all__ = ["Costs", "Observed", "Optimizer", "best_tree", "price"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Work per row of each kind, in units of one probe."""
+
+    probe: float = 1.0
+    make: float = 1.0
+    """a combination put together"""
+    keep: float = 2.0
+    """a combination stored, merged and expired"""
+    move: float = 0.05
+    """a stored row that another site reads from now on; about one probe where it must be fetched from another host"""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Rows per batch of each input and the partners they find; means over recent batches."""
+
+    rows: tuple[float, ...]
+    fanout: tuple[Mapping[str, float], ...]
+    spread: tuple[float, ...]
+
+    @staticmethod
+    def of(data: Json) -> Observed:
+        return Observed(tuple(data["rows"]), tuple(data["fanout"]), tuple(data["spread"]))
+
+    @property
+    def inputs(self) -> int:
+        return len(self.rows)
+
+    def partners(self, i: int, others: Sequence[int]) -> float:
+        """F_i(others)."""
+        mask = sum(1 << j for j in others)
+        if str(mask) in self.fanout[i] or not others:
+            return self.fanout[i].get(str(mask), 1.0)
+        found = 1.0
+        for j in others:
+            found *= self.fanout[i].get(str(1 << j), 0.0)
+        return found
+
+    def made(self, wanted: Sequence[int], by: Sequence[int] | None = None) -> float:
+        """Combinations of `wanted` per batch, or only those whose last row came to one of `by`."""
+        return sum(self.rows[i] * self.partners(i, [j for j in wanted if j != i]) for i in by or wanted)
+
+    def blended(self, newer: Observed, weight: float) -> Observed:
+        def mix(a: float, b: float) -> float:
+            return (1 - weight) * a + weight * b
+
+        fanout = []
+        for before, after, rows in zip(self.fanout, newer.fanout, newer.rows):
+            # an input without rows has shown nothing about its partners
+            fanout.append({k: mix(before.get(k, 0.0), after.get(k, 0.0)) for k in after} if rows else dict(before))
+        spread = [mix(a, b) if rows else a for a, b, rows in zip(self.spread, newer.spread, newer.rows)]
+        rows = tuple(mix(a, b) for a, b in zip(self.rows, newer.rows))
+        return Observed(rows, tuple(fanout), tuple(spread))
+
+    def to_json(self) -> Json:
+        return {"rows": list(self.rows), "fanout": [dict(f) for f in self.fanout], "spread": list(self.spread)}
+
+
+def price(tree: Tree, seen: Observed, costs: Costs) -> float:
+    """Work per batch of a tree, less the final results, which every tree makes."""
+    total = 0.0
+    for node in nodes(tree):
+        total += _node_price([members(child) for child in node], members(node) == members(tree), seen, costs)
+    return total
+
+
+def _node_price(children: Sequence[tuple[int, ...]], root: bool, seen: Observed, costs: Costs) -> float:
+    whole = tuple(i for child in children for i in child)
+    total = 0.0 if root else (costs.make + costs.keep) * seen.made(whole)
+    flat = root and all(len(child) == 1 for child in children)
+    for child in children:
+        others = [other for other in children if other is not child]
+        total += costs.probe * len(others) * seen.made(child)
+        if flat:
+            total += (costs.make + costs.probe) * seen.rows[child[0]] * seen.spread[child[0]]
+        elif len(others) > 1:
+            # partial combinations of this child's new rows, the smallest partner first
+            reached = list(child)
+            partials = sorted(others, key=lambda other: seen.made((*child, *other), by=child))[:-1]
+            for other in partials:
+                reached += other
+                total += (costs.make + costs.probe) * seen.made(reached, by=child)
+    return total
+
+
+def best_tree(seen: Observed, costs: Costs) -> tuple[Tree, float]:
+    """The cheapest tree and its price.
+
+    >>> few = {"1": 0.1, "2": 0.1, "4": 0.1, "3": 0.01, "5": 0.01, "6": 0.01}
+    >>> seen = Observed((1000.0, 10.0, 10.0), (few, few, few), (0.1, 0.1, 0.1))
+    >>> best_tree(seen, Costs())[0]
+    (0, (1, 2))
+    """
+    inputs = tuple(range(seen.inputs))
+    best: dict[tuple[int, ...], tuple[float, Tree]] = {(i,): (0.0, i) for i in inputs}
+    for size in range(2, len(inputs) + 1):
+        for wanted in itertools.combinations(inputs, size):
+            best[wanted] = min(
+                (_put_together(split, best, wanted == inputs, seen, costs) for split in _splits(wanted)),
+                key=lambda found: (found[0], write(found[1])),
+            )
+    cost, tree = best[inputs]
+    flat = price(inputs, seen, costs)
+    return (inputs, flat) if len(inputs) > 3 and flat < cost else (canonical(tree), cost)
+
+
+def _put_together(
+    split: tuple[tuple[int, ...], ...],
+    best: Mapping[tuple[int, ...], tuple[float, Tree]],
+    root: bool,
+    seen: Observed,
+    costs: Costs,
+) -> tuple[float, Tree]:
+    own = _node_price(split, root, seen, costs)
+    return own + sum(best[part][0] for part in split), tuple(best[part][1] for part in split)
+
+
+def _splits(wanted: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Ways to divide a set into two or three parts, each once."""
+    head, rest = wanted[0], wanted[1:]
+    for labels in itertools.product(range(3), repeat=len(rest)):
+        used = set(labels) | {0}
+        if len(used) < 2 or (2 in used and 1 not in used):
+            continue
+        if 2 in used and labels.index(2) < labels.index(1):
+            continue  # the same parts under other labels
+        parts: list[list[int]] = [[head], [], []]
+        for i, label in zip(rest, labels):
+            parts[label].append(i)
+        yield tuple(tuple(part) for part in parts if part)
+
+
+class Optimizer:
+    """Suggests another tree for a site when that is cheaper by a share of at least `gain`, one at a time.
+
+    gain      share of the work the new tree must save
+    cooldown  seconds a site keeps a tree at least
+    weight    of the newest batch among those observed
+    """
+
+    def __init__(self, *, gain: float = 0.2, cooldown: float = 5.0, weight: float = 0.5, costs: Costs | None = None) -> None:
+        if not 0 <= gain < 1 or cooldown < 0 or not 0 < weight <= 1:
+            raise ConfigError(
+                "Optimizer: expected gain in [0, 1), cooldown >= 0 and weight in (0, 1], got "
+                f"{gain}, {cooldown} and {weight}"
+            )
+        self.gain, self.cooldown, self.weight, self.costs = gain, cooldown, weight, costs or Costs()
+        self.seen: dict[int, Observed] = {}
+        self._rest: dict[int, float] = {}
+
+    def observe(self, site: int, data: Json) -> None:
+        newest = Observed.of(data)
+        known = self.seen.get(site)
+        fits = known is not None and known.inputs == newest.inputs
+        self.seen[site] = known.blended(newest, self.weight) if known is not None and fits else newest
+
+    def suggest(self, site: int, tree: str, now: float) -> tuple[Tree, float, float] | None:
+        """(a better tree, its price, the present one's) for a site that runs `tree`, or None."""
+        seen = self.seen.get(site)
+        if seen is None or not sum(seen.rows) or now < self._rest.get(site, now):
+            return None
+        present = price(read(tree), seen, self.costs)
+        found, cost = best_tree(seen, self.costs)
+        if write(found) == tree or cost >= (1 - self.gain) * present:
+            return None
+        return found, cost, present
+
+    def changed(self, site: int, now: float) -> None:
+        self._rest[site] = now + self.cooldown
+
+    def snapshot(self) -> Json:
+        return {
+            "seen": {str(site): seen.to_json() for site, seen in self.seen.items()},
+            "rest": {str(site): end for site, end in self._rest.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seen = {int(site): Observed.of(seen) for site, seen in state["seen"].items()}
+        self._rest = {int(site): float(end) for site, end in state["rest"].items()}
