@@ -5,10 +5,10 @@ F_i(S) combinations of the inputs S among what came before, so a node over the i
 
     R(S) = sum over i in S of  rows_i * F_i(S without i)
 
-combinations per batch. A node costs one probe per new row of a child and other child, and work for every combination it
-makes; a node that is not the root also stores them. A node of more than two children stores nothing in between and makes
-the partial combinations again for every row. So a tree wins where intermediate results are few or often reused, the m-way
-join where they are many and rarely reused, and a mixture in between; all are searched together.
+combinations per batch. A node costs one probe per new row of a child and other child, and work for every combination
+it makes; a node that is not the root also stores them. A node of more than two children stores nothing in between and
+makes the partial combinations again for every row. So a tree wins where intermediate results are few or often reused,
+the m-way join where they are many and rarely reused, and a mixture in between; all are searched together.
 
 Guarantee: the tree returned is the cheapest of all trees of binary and ternary nodes and the m-way join.
 """
@@ -75,10 +75,10 @@ class Observed:
             return (1 - weight) * a + weight * b
 
         fanout = []
-        for before, after, rows in zip(self.fanout, newer.fanout, newer.rows):
+        for before, after, came in zip(self.fanout, newer.fanout, newer.rows):
             # an input without rows has shown nothing about its partners
-            fanout.append({k: mix(before.get(k, 0.0), after.get(k, 0.0)) for k in after} if rows else dict(before))
-        spread = [mix(a, b) if rows else a for a, b, rows in zip(self.spread, newer.spread, newer.rows)]
+            fanout.append({k: mix(before.get(k, 0.0), after.get(k, 0.0)) for k in after} if came else dict(before))
+        spread = [mix(a, b) if came else a for a, b, came in zip(self.spread, newer.spread, newer.rows)]
         rows = tuple(mix(a, b) for a, b in zip(self.rows, newer.rows))
         return Observed(rows, tuple(fanout), tuple(spread))
 
@@ -168,7 +168,9 @@ class Optimizer:
     weight    of the newest batch among those observed
     """
 
-    def __init__(self, *, gain: float = 0.2, cooldown: float = 5.0, weight: float = 0.5, costs: Costs | None = None) -> None:
+    def __init__(
+        self, *, gain: float = 0.2, cooldown: float = 5.0, weight: float = 0.5, costs: Costs | None = None
+    ) -> None:
         if not 0 <= gain < 1 or cooldown < 0 or not 0 < weight <= 1:
             raise ConfigError(
                 "Optimizer: expected gain in [0, 1), cooldown >= 0 and weight in (0, 1], got "

@@ -11,7 +11,7 @@ import numpy as np
 
 from fluxen.operators.base import Input
 from fluxen.operators.columns import bisect
-from fluxen.operators.join import Bounds
+from fluxen.operators.probe import Bounds
 from fluxen.state.routing import Routing
 from fluxen.state.runs import Run
 from fluxen.typing import Floats, Groups, Ints, Json

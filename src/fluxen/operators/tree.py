@@ -28,6 +28,7 @@ from fluxen.operators.base import SiteBatch
 from fluxen.operators.columns import concat_sorted, sort_order
 from fluxen.operators.join import Join
 from fluxen.operators.node import Node, Rows
+from fluxen.operators.observe import observe
 from fluxen.state.runs import Run
 from fluxen.state.segment import Segment, SegmentRef, column, time_range
 from fluxen.state.trees import Tree, intermediates, left_deep, members, nodes, read
@@ -84,6 +85,8 @@ class TreeJoin(Join):
             if len(rows.h):
                 stored[i].append(rows.with_keys())
             found[i,] = Rows.of_input(i, rows, new=batch.since is not None)
+        if batch.since is None:
+            batch.observed.update(observe(fresh, runs, self.reach, batch.routing))
         for node in nodes(tree):
             joined = self._node(batch, node, [found[members(child)] for child in node], runs)
             if node is tree:
