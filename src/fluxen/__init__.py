@@ -26,7 +26,10 @@ _PUBLIC = {
     "stddev": "fluxen.operators.functions",
     "first": "fluxen.operators.functions",
     "last": "fluxen.operators.functions",
-    **dict.fromkeys(["Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid"], "fluxen.policies"),
+    **dict.fromkeys(
+        ["Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid", "LocalDisk", "LazyDisk", "ActiveDisk"],
+        "fluxen.policies",
+    ),
     **dict.fromkeys(
         ["UniformHash", "ConsistentHash", "Scan", "Redist", "Readj", "Slotted"],
         "fluxen.partitioning",
@@ -50,9 +53,12 @@ if TYPE_CHECKING:
     from fluxen.partitioning import Scan as Scan
     from fluxen.partitioning import Slotted as Slotted
     from fluxen.partitioning import UniformHash as UniformHash
+    from fluxen.policies import ActiveDisk as ActiveDisk
     from fluxen.policies import FluxHybrid as FluxHybrid
     from fluxen.policies import FluxLoad as FluxLoad
     from fluxen.policies import FluxMemory as FluxMemory
+    from fluxen.policies import LazyDisk as LazyDisk
+    from fluxen.policies import LocalDisk as LocalDisk
     from fluxen.policies import Random as Random
     from fluxen.policies import Static as Static
     from fluxen.spark.query import Query as Query

@@ -15,15 +15,20 @@ from fluxen.control.actions import Action
 from fluxen.control.coordinator import busy_seconds, with_routing
 from fluxen.control.guards import Limits
 from fluxen.control.manager import Manager
+from fluxen.control.relocation import Relocations
 from fluxen.control.repartition import Repartitioner
+from fluxen.control.spilling import cleanup, observed, spill, unspill
 from fluxen.control.stats import SiteRecord, collect
+from fluxen.operators.base import Operator, Spillable
 from fluxen.partitioning import Partitioner
-from fluxen.policies import Policy, Static, Stats
-from fluxen.policies.base import Move, Repartition, Rescale, Suggestion
+from fluxen.policies import LocalDisk, Policy, Static, Stats
+from fluxen.policies.base import Cleanup, Move, Repartition, Rescale, Spill, Suggestion, Unspill
+from fluxen.state import generations
 from fluxen.state.epoch import StageState
+from fluxen.state.generations import overdue
 from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing
-from fluxen.typing import Json
+from fluxen.typing import Floats, Json
 
 NEGLIGIBLE = 0.05
 """Share of a batch's time below which even the slowest site's work is noise and counts as none."""
@@ -40,10 +45,18 @@ class Adaptation:
         memory: int | None = None,
         divisible: bool = True,
         limits: Limits | None = None,
+        operator: Operator | None = None,
     ) -> None:
-        self.manager = Manager(policy=policy or Static(), limits=limits)
+        self.spillable = isinstance(operator, Spillable)
+        limited = memory is not None and self.spillable
+        self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits)
+        # a policy that knows nothing of disks does not excuse a site from its memory
+        self.overflow = LocalDisk() if limited and not getattr(self.manager.policy, "spills", False) else None
+        self.relocations = Relocations()
+        self.operator = operator
         self.repartitioner = None if partitioner is None else Repartitioner(partitioner, divisible=divisible)
         self.memory = memory
+        self._held: Floats = np.zeros(0)
 
     def first(self, routing: Routing) -> Routing:
         """The routing of a query that has seen no rows."""
@@ -57,18 +70,55 @@ class Adaptation:
         requests: Sequence[Suggestion] = (),
         *,
         seconds: float = 0.0,
+        epoch: int = 0,
     ) -> StageState:
-        """The stage as the next batch finds it; the last one took `seconds` in all."""
-        stats = self._stats(state.routing, records, seconds)
+        """The stage as the next batch finds it; the last one, of this `epoch`, took `seconds` in all."""
+        if self.spillable and self.memory is not None:
+            state = observed(state, *_rows(state.routing, records), now)
+        stats = self._stats(state, records, seconds)
+        self._held = stats.bytes
         if self.repartitioner is not None:
             self.repartitioner.observe(state.routing, records)
+        self.relocations.finish(records, now)
         actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
+        if self.overflow is not None:
+            actions += self.manager.submit(self.overflow.suggest(stats, now), stats, now)
         routing = state.routing
         for action in actions:
-            routing = self._carry_out(action, routing, stats, now)
+            if isinstance(action.suggestion, Spill | Unspill | Cleanup) and self.spillable:
+                state = self._to_or_from_disk(action, state, epoch, now)
+            else:
+                routing = self._carry_out(action, routing, stats, now)
         if self.repartitioner is not None and routing.sites == state.routing.sites and not actions:
             routing = self._rebalance(routing, stats, now)
-        return with_routing(state, routing)
+        return with_routing(self._cleaned_in_time(state, now), routing)
+
+    def _to_or_from_disk(self, action: Action, state: StageState, epoch: int, now: float) -> StageState:
+        suggestion = action.suggestion
+        match suggestion:
+            case Spill():
+                state = spill(state, suggestion.pgs, epoch, self._held)
+            case Unspill():
+                state = unspill(state, suggestion.pgs)
+            case Cleanup():
+                state = cleanup(state, suggestion.pgs, self._held)
+        self.manager.finish(action.id, now)
+        return state
+
+    def _cleaned_in_time(self, state: StageState, now: float) -> StageState:
+        """Rows beyond their window that still owe results: the next epoch produces them, and they can go."""
+        if self.operator is None or not any(ref.generation for ref in state.segments):
+            return state
+        horizons = self.operator.horizons(state.emitted, state.watermarks)
+        late = overdue(state.segments, horizons, state.routing.size)
+        late[list(state.unspilling)] = False
+        for site in range(state.routing.sites):
+            groups = np.flatnonzero(late & state.routing.owned(site))
+            if len(groups):
+                pgs = tuple(int(group) for group in groups)
+                why = "their window has closed and they owe results"
+                self.manager.note(Cleanup(site=site, pgs=pgs, why=why), now, bytes=int(self._held[groups].sum()))
+        return cleanup(state, np.flatnonzero(late).tolist(), self._held)
 
     def _carry_out(self, action: Action, routing: Routing, stats: Stats, now: float) -> Routing:
         suggestion = action.suggestion
@@ -81,7 +131,10 @@ class Adaptation:
         else:
             self.manager.finish(action.id, now, error=f"{suggestion.kind} is not available for this operator")
             return routing
-        self.manager.finish(action.id, now, bytes=moved_bytes(routing, following, stats))
+        size = moved_bytes(routing, following, stats)
+        self.manager.finish(action.id, now, bytes=size)
+        if isinstance(suggestion, Move):
+            self.relocations.start(suggestion, size, now)
         return following
 
     def _rescaled(self, routing: Routing, sites: int) -> Routing:
@@ -108,7 +161,8 @@ class Adaptation:
             return following
         return routing
 
-    def _stats(self, routing: Routing, records: Sequence[CommitRecord], seconds: float) -> Stats:
+    def _stats(self, state: StageState, records: Sequence[CommitRecord], seconds: float) -> Stats:
+        routing, history = state.routing, state.history
         busy = [busy_seconds(record) for record in records]
         slowest = max(busy, default=0.0)
         if slowest < NEGLIGIBLE * seconds:
@@ -124,9 +178,18 @@ class Adaptation:
                 pg_rows_in=record.groups.rows_in,
                 pg_rows_out=record.groups.rows_out,
                 pg_bytes=record.groups.bytes,
+                pg_rank=record.groups.rank,
             )
             for record, seconds in zip(records, busy)
         ]
+        if history is not None:
+            on_disk = generations.on_disk(state.segments, routing.size)
+            spilled = np.where(on_disk, np.maximum(history.spilled, 1.0), 0.0)
+            for site in range(routing.sites):
+                mine = np.flatnonzero(routing.owned(site))
+                reports.append(
+                    SiteRecord(site=site, pg=mine, pg_spilled_bytes=spilled[mine], pg_last_update=history.updated[mine])
+                )
         capacity = None if self.memory is None else np.full(routing.sites, float(self.memory))
         return collect(
             reports,
@@ -139,12 +202,18 @@ class Adaptation:
 
     def events(self) -> list[Json]:
         """What became final since the last call."""
-        return [event.to_dict() for event in self.manager.new_events()]
+        return [event.to_dict() for event in (*self.manager.new_events(), *self.relocations.new_events())]
 
     def snapshot(self) -> Json:
         repartitioner = None if self.repartitioner is None else self.repartitioner.snapshot()
         policy = type(self.manager.policy).__name__
-        return {"policy": policy, "manager": self.manager.snapshot(), "repartitioner": repartitioner}
+        return {
+            "policy": policy,
+            "manager": self.manager.snapshot(),
+            "repartitioner": repartitioner,
+            "overflow": None if self.overflow is None else self.overflow.snapshot(),
+            "relocations": self.relocations.snapshot(),
+        }
 
     def restore(self, state: Json) -> None:
         if not state:
@@ -152,8 +221,21 @@ class Adaptation:
         policy = type(self.manager.policy).__name__
         if state.get("policy", policy) == policy:
             self.manager.restore(state["manager"])
+        self.relocations.restore(state.get("relocations", []))
+        if self.overflow is not None and state.get("overflow"):
+            self.overflow.restore(state["overflow"])
         if self.repartitioner is not None and state["repartitioner"] is not None:
             self.repartitioner.restore(state["repartitioner"])
+
+
+def _rows(routing: Routing, records: Sequence[CommitRecord]) -> tuple[Floats, Floats]:
+    """Rows in and out per group."""
+    rows_in, rows_out = np.zeros(routing.size), np.zeros(routing.size)
+    for record in records:
+        groups = np.array(record.groups.group, dtype=np.int64)
+        np.add.at(rows_in, groups, record.groups.rows_in)
+        np.add.at(rows_out, groups, record.groups.rows_out)
+    return rows_in, rows_out
 
 
 def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:

@@ -129,6 +129,7 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
                 "executor": record.executor,
                 "rows_in": sum(side.rows_in for side in record.sides),
                 "rows_out": record.rows_out,
+                "rows_owed": record.rows_owed,
                 "late": sum(side.late for side in record.sides),
                 "state_rows": sum(side.state_rows for side in record.sides),
                 "state_bytes": sum(side.state_bytes for side in record.sides),

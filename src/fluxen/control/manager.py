@@ -120,6 +120,13 @@ class Manager:
         self._fresh.append(event)
         return event
 
+    def note(self, suggestion: Suggestion, now: float, *, bytes: int = 0, duration: float = 0.0) -> None:
+        """Log what the engine does by itself, because results depend on it: nothing to guard."""
+        action = Action(id=self._take_id(), suggestion=suggestion, started=now - duration, bytes=bytes)
+        event = self._event(action, outcome="done", duration=duration)
+        self._log.append(event)
+        self._fresh.append(event)
+
     def snapshot(self) -> dict[str, Any]:
         """Everything the next step depends on, JSON-able. The log is left out: see `new_events`."""
         return {

@@ -19,12 +19,13 @@ from fluxen.operators.spilling import Generations
 from fluxen.operators.tracks import Share, shares
 from fluxen.state.epoch import StageState, segment_name
 from fluxen.state.generations import on_disk
+from fluxen.state.history import ranked
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
 from fluxen.state.routing import ranges
-from fluxen.state.runs import Run, due, open_runs, visible, young
+from fluxen.state.runs import MAX_MERGED_BYTES, Run, due, open_runs, visible, young
 from fluxen.state.segment import SegmentRef, write_segment
 from fluxen.state.store import Store
-from fluxen.typing import MIN_TIME, Ints
+from fluxen.typing import MIN_TIME, Floats, Ints
 
 HEAVY_KEYS = 64
 """Keys per site and batch reported with their counts."""
@@ -42,6 +43,10 @@ class SiteJob:
     token: str = ""
     """of the run: what attempts are named after"""
     track_heavy: bool = False
+    recency: bool = False
+    """rank groups by recent results instead of all of the active generation"""
+    merge_limit: int = MAX_MERGED_BYTES
+    """bytes beyond which runs are not merged"""
 
 
 class _Clock:
@@ -188,7 +193,7 @@ class _StateWriter:
             horizons = (MIN_TIME,) * len(horizons)
         for side in range(self.job.operator.sides):
             runs = young(self._mergeable(side), horizons[side])
-            count = due([(run.ref.rows, run.ref.bytes) for run in runs])
+            count = due([(run.ref.rows, run.ref.bytes) for run in runs], self.job.merge_limit)
             if count:
                 self._merge(side, runs[-count:], horizons[side])
 
@@ -257,7 +262,7 @@ def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideSta
 
 
 def _group_stats(parts: list[_Part]) -> GroupStats:
-    columns: dict[str, list[int]] = {"group": [], "rows_in": [], "rows_out": [], "bytes": []}
+    columns: dict[str, list[int]] = {"group": [], "rows_in": [], "rows_out": [], "bytes": [], "rank": []}
     for part in parts:
         batch = part.batch
         size = batch.routing.size
@@ -276,7 +281,18 @@ def _group_stats(parts: list[_Part]) -> GroupStats:
         columns["rows_in"] += rows_in[touched].tolist()
         columns["rows_out"] += batch.rows_out[touched].tolist()
         columns["bytes"] += stored[touched].tolist()
+        columns["rank"] += _rank(part, held, touched)
     return GroupStats(**columns)
+
+
+def _rank(part: _Part, held: Floats, groups: Ints) -> list[int]:
+    """The site's own judgement of its groups, for whoever decides how much to push or move."""
+    job, batch = part.writer.job, part.batch
+    if job.before.history is None:
+        return []
+    history = job.before.history.sized(batch.routing.size)
+    results = history.after(held, batch.rows_out, 0.0)
+    return ranked((results.recent if job.recency else results.output)[groups], held[groups])
 
 
 def _heavy(inputs: list[Input]) -> list[tuple[int, int]]:

@@ -1,10 +1,25 @@
 """Policies: statistics in, suggestions out. Pure; `fluxen.control` guards what they suggest."""
 
+from fluxen.policies.active_disk import ActiveDisk
 from fluxen.policies.base import Policy, Stats, Suggestion
 from fluxen.policies.flux_hybrid import FluxHybrid
 from fluxen.policies.flux_load import FluxLoad
 from fluxen.policies.flux_memory import FluxMemory
+from fluxen.policies.lazy_disk import LazyDisk
+from fluxen.policies.local_disk import LocalDisk
 from fluxen.policies.random_moves import Random
 from fluxen.policies.static import Static
 
-__all__ = ["FluxHybrid", "FluxLoad", "FluxMemory", "Policy", "Random", "Static", "Stats", "Suggestion"]
+__all__ = [
+    "ActiveDisk",
+    "FluxHybrid",
+    "FluxLoad",
+    "FluxMemory",
+    "LazyDisk",
+    "LocalDisk",
+    "Policy",
+    "Random",
+    "Static",
+    "Stats",
+    "Suggestion",
+]

@@ -8,8 +8,13 @@ from typing import Any, Literal
 
 from fluxen.errors import ConfigError
 from fluxen.state.routing import Routing
+from fluxen.state.runs import MAX_MERGED_BYTES
 
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+MERGED_SHARE = 4
+"""Percent of a site's memory that one merged run may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +31,8 @@ class Adapt:
     """decides what moves and spills; None for no adaptation"""
     partitioner: Any = None
     """decides which site owns which key; None for contiguous hash ranges"""
+    placement: tuple[float, ...] | None = None
+    """share of the partition groups each site starts with, such as (0.6, 0.2, 0.2); None for equal shares"""
     clock: Literal["wall", "event"] = "wall"
     """what policies count: time on the wall, or event time for replays"""
 
@@ -41,11 +48,20 @@ class Adapt:
         else:
             Routing.even(partitions=self.partitions, sites=1)
         _ = self.memory
+        if self.placement is not None:
+            if self.sites != len(self.placement):
+                raise ConfigError(f"placement has {len(self.placement)} shares; give as many sites, got {self.sites}")
+            Routing.even(partitions=self.partitions, sites=self.sites).shared(self.placement)
 
     @property
     def memory(self) -> int | None:
         """`memory_per_site` in bytes."""
         return None if self.memory_per_site is None else parse_size(self.memory_per_site)
+
+    @property
+    def merge_limit(self) -> int:
+        """Bytes up to which runs are merged: a merge holds its rows several times over."""
+        return MAX_MERGED_BYTES if self.memory is None else max(MERGED_SHARE * self.memory // 100, 1 << 16)
 
 
 def parse_size(size: str | int) -> int:

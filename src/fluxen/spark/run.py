@@ -23,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, with_routing
+from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
 from fluxen.operators.stateful import Stateful
@@ -78,6 +79,7 @@ class Run:
                 partitioner=adapt.partitioner,
                 memory=adapt.memory,
                 divisible=not isinstance(stage.operator, Stateful),
+                operator=stage.operator,
             )
             for stage in self._stages
         ]
@@ -95,7 +97,7 @@ class Run:
         self._epoch = self._rescaled_at_start(self._epoch)
         intent = self._log.intent(self._epoch.number + 1)
         if intent is not None:
-            self._flush(ended=intent["ended"])
+            self._flush(ended=intent["ended"], cleanup=intent.get("cleanup", False))
         plan = self._query.plans[0]
         writer = (
             plan.project(self._query.sources)
@@ -117,7 +119,10 @@ class Run:
         }
 
     def _first(self) -> Epoch:
-        routing = Routing.even(partitions=self._query.options.partitions, sites=self._sites())
+        options = self._query.options
+        routing = Routing.even(partitions=options.partitions, sites=self._sites())
+        if options.placement is not None:
+            routing = routing.shared(options.placement)
         return first_epoch(self._stages, [adaptation.first(routing) for adaptation in self._adaptations])
 
     def _sites(self) -> int:
@@ -158,6 +163,8 @@ class Run:
             if self._spark_query.exception() is None and finite and not self._stopped.is_set():
                 while flush_due(self._epoch, self._stages):
                     self._flush()
+                if owes(self._epoch):
+                    self._flush(cleanup=True)
                 if self._end_of_input:
                     for number in range(len(self._stages)):  # each stage's last results are the next one's input
                         self._flush(ended=number + 1)
@@ -197,13 +204,16 @@ class Run:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
         self._session = spark
 
-    def _flush(self, *, ended: int = 0) -> None:
-        """An epoch without a Spark batch: emit what the watermark closed, and all that `ended` stages still hold."""
+    def _flush(self, *, ended: int = 0, cleanup: bool = False) -> None:
+        """An epoch without a Spark batch: emit what the watermark closed, and all that `ended` stages still hold.
+
+        With `cleanup`, also what generations on disk owe.
+        """
         with self._lock:
-            self._log.intend(self._epoch.number + 1, {"ended": ended})
+            self._log.intend(self._epoch.number + 1, {"ended": ended, "cleanup": cleanup})
             if self._session is None:
                 self._prepare_session(self._query.spark.newSession())
-            before = self._epoch
+            before = cleaning_up(self._epoch) if cleanup else self._epoch
             closing = (
                 replace(stage, watermarks=(MAX_TIME,) * len(stage.watermarks)) for stage in before.stages[:ended]
             )
@@ -252,7 +262,7 @@ class Run:
         stages, events = [], []
         for number, (adaptation, state) in enumerate(zip(self._adaptations, epoch.stages)):
             mine = [records[number, site] for site in range(state.routing.sites)]
-            stages.append(adaptation.after(state, mine, now, requests, seconds=seconds))
+            stages.append(adaptation.after(state, mine, now, requests, seconds=seconds, epoch=epoch.number))
             events += [{"epoch": epoch.number, "stage": number, **event} for event in adaptation.events()]
         self._log.note(epoch.number, events)
         control = {"stages": [adaptation.snapshot() for adaptation in self._adaptations]}
@@ -279,6 +289,8 @@ class Run:
                 before=state,
                 token=self._token,
                 track_heavy=self._query.options.partitioner is not None,
+                recency=getattr(self._query.options.policy, "recency", False),
+                merge_limit=self._query.options.merge_limit,
             )
             frame = run_stage(self._session, frame, plan.wire, plan.wire_schema, job, plan.schema, self._pins)
         assert frame is not None
@@ -333,6 +345,15 @@ class Run:
         """Run on another number of sites, from the batch after the next commit on; no restart."""
         Routing.even(partitions=self._query.options.partitions, sites=sites)
         self._requests.append(Rescale(sites=sites, why="asked for by rescale()"))
+
+    def cleanup(self) -> None:
+        """Emit what spilled generations still owe, now, between two batches; does nothing if they owe nothing."""
+        planned = self._planned()
+        while self.isActive and self._epoch.batch < planned:  # a batch under way has its epoch's number already
+            self._done.wait(0.05)
+        with self._lock:
+            if self.isActive and owes(self._epoch):
+                self._flush(cleanup=True)
 
     def exception(self) -> BaseException | None:
         """What ended the query, as a FluxenError where fluxen raised it; None while it runs or after a good end."""
@@ -389,6 +410,8 @@ def _shown(epoch: Epoch) -> Json:
         ],
         "rows_in": sum(site["rows_in"] for site in (stages[0]["sites"] if stages else [])),
         "results": sum(site["rows_out"] for site in (stages[-1]["sites"] if stages else [])),
+        "results_owed": sum(site["rows_owed"] for site in sites),
+        "spilled_bytes": int(sum(state.history.spilled.sum() for state in epoch.stages if state.history is not None)),
         "late": sum(site["late"] for site in sites),
         "state_rows": sum(site["state_rows"] for site in sites),
         "state_bytes": sum(site["state_bytes"] for site in sites),

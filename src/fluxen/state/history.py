@@ -8,12 +8,11 @@ carries these columns, so that each site can rank its own groups; the coordinato
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fluxen.typing import Floats, Json, Mask
+from fluxen.typing import Floats, Ints, Json, Mask
 
 RECENT = 0.8
 """Weight of the past in the recency-weighted results: a batch counts half after three more."""
@@ -40,7 +39,7 @@ class GroupHistory:
         missing = size - len(self.output)
         return self if missing == 0 else self._each(lambda column: np.append(column, np.zeros(missing)))
 
-    def after(self, rows_in: Floats, rows_out: Floats, now: float) -> GroupHistory:
+    def after(self, rows_in: Floats, rows_out: Floats | Ints, now: float) -> GroupHistory:
         """What a batch adds."""
         return replace(
             self,
@@ -71,10 +70,10 @@ class GroupHistory:
         return GroupHistory(**{name: np.array(values, dtype=np.float64) for name, values in data.items()})
 
 
-def ranked(groups: Sequence[int], results: Floats, held: Floats) -> list[int]:
-    """Place of each group among these by productivity, 0 for the most productive; ties go to the lower group id.
+def ranked(results: Floats, held: Floats) -> list[int]:
+    """Place of each group by productivity, 0 for the most productive; ties in the order given.
 
-    >>> ranked([4, 7, 9], np.array([10.0, 40.0, 0.0]), np.array([10.0, 10.0, 0.0]))
+    >>> ranked(np.array([10.0, 40.0, 0.0]), np.array([10.0, 10.0, 0.0]))
     [1, 0, 2]
     """
     productivity = np.divide(results, held, out=np.zeros(len(results)), where=held > 0)

@@ -15,6 +15,7 @@ nor a second sort key is needed. Heavy keys can have explicit groups of their ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,6 +89,17 @@ class Routing:
         return Routing(
             partitions=partitions, sites=sites, table=table, explicit=empty, explicit_groups=empty.astype(np.int32)
         )
+
+    def shared(self, shares: Sequence[float]) -> Routing:
+        """The ordinary groups over the same sites in these shares, neighbouring groups on one site."""
+        if len(shares) != self.sites or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise ConfigError(f"placement needs {self.sites} shares that add up to 1, got {tuple(shares)}")
+        ends = np.round(np.cumsum(shares) * self.partitions).astype(np.int64)
+        table = self.table.copy()
+        table[: self.partitions] = np.searchsorted(ends, np.arange(self.partitions), side="right").clip(
+            0, self.sites - 1
+        )
+        return replace(self, table=table)
 
     @property
     def size(self) -> int:

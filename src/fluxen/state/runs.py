@@ -100,7 +100,7 @@ def open_runs(
     return runs
 
 
-def due(sizes: Sequence[tuple[int, int]]) -> int:
+def due(sizes: Sequence[tuple[int, int]], limit: int = MAX_MERGED_BYTES) -> int:
     """How many of the newest runs to merge now, given (rows, bytes) of each, oldest first; 0 for none.
 
     Size-tiered with fan-in `FAN_IN`, in age order, so each row is rewritten a logarithmic number of times and a
@@ -115,7 +115,7 @@ def due(sizes: Sequence[tuple[int, int]]) -> int:
     for count, (row_count, byte_count) in enumerate(reversed(sizes), start=1):
         rows += row_count
         total += byte_count
-        if total > MAX_MERGED_BYTES:
+        if total > limit:
             break
         # the next older run is bigger than everything newer: merging up to here rewrites nothing big
         if count >= FAN_IN and _tier(row_count) <= _tier(max(rows // FAN_IN, 1)):

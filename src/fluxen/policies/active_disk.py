@@ -1,0 +1,117 @@
+"""ActiveDisk: when memory is even but productivity is not, the unproductive site makes room (Liu-07 Algorithm 2).
+
+Like `fluxen.policies.lazy_disk`, but when no relocation is due and one site gives more than `productivity` (lambda)
+times the results per group of another, the lesser one is made to spill, so that productive groups of others can be
+relocated into the memory it frees. Forced spills are capped by what the query is expected to need beyond the cluster's
+memory: what fits stays in memory.
+
+>>> policy = ActiveDisk(query_memory=300)
+>>> uneven = Stats.build(sites=2, placement=[0, 0, 1, 1], bytes=[45, 45, 40, 45], rows_out=[400, 400, 100, 90],
+...                      capacity=[100, 100])
+>>> [(s.kind, s.site, s.pgs) for s in policy.suggest(uneven, now=1.0)]
+[('spill', 1, (3,))]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fluxen.errors import ConfigError
+from fluxen.policies.base import Floats, Stats, Suggestion
+from fluxen.policies.lazy_disk import LazyDisk
+from fluxen.policies.victims import Victims
+
+__all__ = ["ActiveDisk"]
+
+
+class ActiveDisk(LazyDisk):
+    """Spills at the least productive site of the cluster before productive sites run out of memory.
+
+    productivity  force a spill when the best site's results per group exceed the worst's by this factor (lambda)
+    pressure      share of its memory some site must use before anything is forced: extra memory must be needed
+    query_memory  bytes the query is expected to need in all; None takes `foresight` times the state of now
+    """
+
+    def __init__(
+        self,
+        *,
+        productivity: float = 2.0,
+        pressure: float = 0.75,
+        query_memory: float | None = None,
+        foresight: float = 2.0,
+        threshold: float = 0.8,
+        gap: float = 45.0,
+        spill: float = 0.3,
+        victims: Victims = "less-productive",
+        recency: bool = False,
+        inactive_after: float = 60.0,
+        unspill_below: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            threshold=threshold,
+            gap=gap,
+            spill=spill,
+            victims=victims,
+            recency=recency,
+            inactive_after=inactive_after,
+            unspill_below=unspill_below,
+            seed=seed,
+        )
+        if productivity <= 1 or not 0 <= pressure <= 1 or foresight < 1:
+            raise ConfigError(
+                "expected productivity > 1, pressure in [0, 1] and foresight >= 1, got "
+                f"{productivity}, {pressure} and {foresight}"
+            )
+        self.productivity, self.pressure = productivity, pressure
+        self.query_memory, self.foresight = query_memory, foresight
+        self._forced = 0.0
+        self._checked: float | None = None
+        self._results: Floats = np.zeros(0)
+
+    def _observe(self, stats: Stats) -> None:
+        super()._observe(stats)
+        known = self._results if len(self._results) == stats.sites else np.zeros(stats.sites)
+        self._results = known + stats.site_rows_out
+
+    def _instead(self, stats: Stats, now: float, busy: set[int]) -> list[Suggestion]:
+        if stats.sites < 2 or (self._checked is not None and now - self._checked < self.gap):
+            return []
+        rate = self._results / np.maximum(np.bincount(stats.placement, minlength=stats.sites), 1)
+        self._checked, self._results = now, np.zeros(stats.sites)
+        sender = int(np.argmin(np.where(stats.site_bytes > 0, rate, np.inf)))
+        if not stats.site_bytes[sender] > 0 or rate.max() <= self.productivity * max(rate[sender], 1e-12):
+            return []
+        if not (stats.site_bytes >= self.pressure * stats.capacity).any():
+            return []
+        amount = min(self.spill * float(stats.site_bytes[sender]), self._allowed(stats))
+        if amount <= 0:
+            return []
+        why = f"{rate[sender]:.0f} results per group against {rate.max():.0f}: more than {self.productivity:g} times"
+        made = self._push(stats, sender, amount, now, why, busy)
+        self._forced += amount if made else 0.0
+        return made
+
+    def _allowed(self, stats: Stats) -> float:
+        """Bytes that may still be forced out: M_query - M_cluster, less what was."""
+        needed = self.query_memory
+        if needed is None:
+            needed = self.foresight * float(stats.site_bytes.sum() + stats.site_spilled.sum())
+        return needed - float(stats.capacity.sum()) - self._forced
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            **super().snapshot(),
+            "forced": self._forced,
+            "checked": self._checked,
+            "results": self._results.tolist(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._forced = float(state["forced"])
+        self._checked = None if state["checked"] is None else float(state["checked"])
+        self._results = np.array(state["results"], dtype=np.float64)

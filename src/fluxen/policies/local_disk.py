@@ -1,0 +1,137 @@
+"""LocalDisk: a site that is about to run out of memory pushes a share of its state to disk (Liu-07 section 3).
+
+No group ever moves; this is what the papers call no-relocation, and what bounds a site's memory whatever else adapts.
+`fluxen.policies.lazy_disk` and `fluxen.policies.active_disk` add relocation.
+
+A site spills when its state plus what a batch usually adds would pass its memory. It pushes `spill` of its state, first
+victims first (`fluxen.policies.victims`). When little of its memory is in use, because windows expired or sites were
+added, the most recently used groups that fit come back, which also emits what they owe.
+
+>>> policy = LocalDisk()
+>>> full = Stats.build(sites=1, placement=[0, 0, 0, 0], bytes=[30, 30, 30, 30], rank=[3, 0, 1, 2], capacity=[100])
+>>> [(s.kind, s.pgs) for s in policy.suggest(full, now=1.0)]
+[('spill', (0, 3))]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fluxen.errors import ConfigError
+from fluxen.policies.base import Floats, Ints, Spill, Stats, Suggestion, Unspill
+from fluxen.policies.victims import Victims, checked, fill, order
+
+__all__ = ["LocalDisk"]
+
+
+class LocalDisk:
+    """Spills locally, never moves.
+
+    spill           share of a site's state that one spill pushes
+    victims         which groups first: less-productive, more-productive, random, largest, inactive-first
+    recency         rank by recent results instead of all results of the active generation
+    inactive_after  seconds without a row after which a group counts as inactive
+    unspill_below   share of its memory below which a site takes groups back; 0 for never
+    """
+
+    spills: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        spill: float = 0.3,
+        victims: Victims = "less-productive",
+        recency: bool = False,
+        inactive_after: float = 60.0,
+        unspill_below: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        if not 0 < spill <= 1 or not 0 <= unspill_below < 1:
+            raise ConfigError(
+                f"spill and unspill_below are shares of memory: expected 0 < spill <= 1 and 0 <= unspill_below < 1, "
+                f"got {spill} and {unspill_below}"
+            )
+        self.spill, self.victims, self.recency = spill, checked(victims), recency
+        self.inactive_after, self.unspill_below, self.seed = inactive_after, unspill_below, seed
+        self._rounds = 0
+        self._last: Floats = np.zeros(0)
+        self._growth: Floats = np.zeros(0)
+
+    def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
+        self._observe(stats)
+        busy: set[int] = set()
+        return [*self._spills(stats, now, busy), *self._unspills(stats, busy)]
+
+    def _observe(self, stats: Stats) -> None:
+        """Learn what a batch adds to a site's state."""
+        if len(self._last) != stats.sites:
+            self._last, self._growth = stats.site_bytes.copy(), np.zeros(stats.sites)
+            return
+        grown = stats.site_bytes - self._last
+        self._growth = np.where(grown > 0, np.maximum(grown, 0.8 * self._growth), self._growth)
+        self._last = stats.site_bytes.copy()
+
+    def _expected(self, stats: Stats) -> Floats:
+        """Each site's state after the next batch."""
+        return stats.site_bytes + self._growth
+
+    def _spills(self, stats: Stats, now: float, busy: set[int]) -> list[Suggestion]:
+        """What sites that would overflow push; sites that adapt otherwise have their turn with a later batch."""
+        made: list[Suggestion] = []
+        expected = self._expected(stats)
+        for site in np.flatnonzero(expected > stats.capacity).tolist():
+            if site in busy:
+                continue
+            over = float(expected[site] - stats.capacity[site])
+            amount = max(self.spill * float(stats.site_bytes[site]), over)
+            why = f"{stats.site_bytes[site]:.0f} bytes of state, {stats.capacity[site]:.0f} of memory"
+            made += self._push(stats, site, amount, now, why, busy)
+        return made
+
+    def _push(self, stats: Stats, site: int, amount: float, now: float, why: str, busy: set[int]) -> list[Suggestion]:
+        self._rounds += 1
+        candidates = order(
+            stats,
+            site,
+            self.victims,
+            now,
+            inactive_after=self.inactive_after,
+            seed=(self.seed, self._rounds),
+        )
+        rows = fill(stats, candidates, amount)
+        if len(rows) == 0:
+            return []
+        busy.add(site)
+        self._last[site] -= stats.bytes[rows].sum()
+        return [Spill(site=site, pgs=named(stats, rows), why=why)]
+
+    def _unspills(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
+        made: list[Suggestion] = []
+        for site in np.flatnonzero(np.isfinite(stats.capacity)).tolist():
+            room = self.unspill_below * float(stats.capacity[site]) - float(self._expected(stats)[site])
+            if room <= 0 or site in busy:
+                continue
+            rows = np.flatnonzero((stats.placement == site) & (stats.spilled > 0) & ~stats.moving)
+            rows = rows[np.argsort(-stats.last_update[rows], kind="stable")]
+            fits = rows[np.cumsum(stats.spilled[rows]) <= room]
+            if len(fits):
+                busy.add(site)
+                self._last[site] += stats.spilled[fits].sum()
+                why = f"{room:.0f} bytes of memory to spare"
+                made.append(Unspill(site=site, pgs=named(stats, fits), why=why))
+        return made
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"rounds": self._rounds, "last": self._last.tolist(), "growth": self._growth.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._rounds = int(state["rounds"])
+        self._last = np.array(state["last"], dtype=np.float64)
+        self._growth = np.array(state["growth"], dtype=np.float64)
+
+
+def named(stats: Stats, rows: Ints) -> tuple[int, ...]:
+    return tuple(int(pg) for pg in np.sort(stats.pg[rows]))
