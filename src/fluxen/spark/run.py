@@ -30,6 +30,7 @@ from fluxen.operators.stateful import Stateful
 from fluxen.policies.base import Rescale, Suggestion
 from fluxen.spark.query import Query
 from fluxen.spark.sinks import Sink
+from fluxen.spark.split import markers
 from fluxen.spark.stage import Pins, run_stage
 from fluxen.state.epoch import Epoch, EpochLog
 from fluxen.state.record import CommitRecord, missing_sites, read_records
@@ -72,6 +73,8 @@ class Run:
         self._session: SparkSession | None = None
         self._token = uuid.uuid4().hex[:8]
         self._requests: list[Suggestion] = []
+        self._in_batches = False
+        self._markers: dict[tuple[int, int], DataFrame] = {}
         adapt = query.options
         self._adaptations = [
             Adaptation(
@@ -193,16 +196,17 @@ class Run:
                     f"{self._epoch.batch}: epoch files are missing; restore them from a copy of the checkpoint, or "
                     "start with a new checkpoint location"
                 )
-            self._prepare_session(rows.sparkSession)
+            if not self._in_batches:  # PySpark wraps the query's session anew for every batch
+                self._prepare_session(rows.sparkSession)
+                self._in_batches = True
             self._run_epoch(rows, batch, self._epoch)
 
     def _prepare_session(self, spark: SparkSession) -> None:
-        if self._session is spark:
-            return
         # partitions are sites here: nothing may coalesce or split them
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
         self._session = spark
+        self._markers.clear()
 
     def _flush(self, *, ended: int = 0, cleanup: bool = False) -> None:
         """An epoch without a Spark batch: emit what the watermark closed, and all that `ended` stages still hold.
@@ -292,9 +296,16 @@ class Run:
                 recency=getattr(self._query.options.policy, "recency", False),
                 merge_limit=self._query.options.merge_limit,
             )
-            frame = run_stage(self._session, frame, plan.wire, plan.wire_schema, job, plan.schema, self._pins)
+            marking = self._marking(self._session, number, state.routing.sites)
+            frame = run_stage(frame, marking, plan.wire, job, plan.schema, self._pins)
         assert frame is not None
         return frame
+
+    def _marking(self, spark: SparkSession, stage: int, sites: int) -> DataFrame:
+        """The marker rows of a stage: built once, since they are the same in every batch."""
+        if (stage, sites) not in self._markers:
+            self._markers[stage, sites] = markers(spark, sites, self._query.plans[stage].wire_schema)
+        return self._markers[stage, sites]
 
     # ---- what users ask
 

@@ -18,6 +18,8 @@ _SETTINGS = {
     # sites stay where their state is cached only if the scheduler does not chase shuffle blocks
     "spark.shuffle.reduceLocality.enabled": "false",
     "spark.locality.wait": "1s",
+    # over TCP a task waits 40 ms for a delayed acknowledgement before its first rows arrive (Spark 4.1 and newer)
+    "spark.python.unix.domain.socket.enabled": "true",
     # nothing listens beyond this machine unless asked
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

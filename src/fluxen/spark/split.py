@@ -7,7 +7,7 @@ new data, not new code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -148,8 +148,18 @@ def group_expression(routing: Routing) -> str:
 def site_expression(routing: Routing) -> str:
     """SQL of `Routing.sites_of(groups)`, as the value that Spark's hash partitioning sends to that site's partition."""
     values = site_values(routing.sites)
-    table = ",".join(str(values[site]) for site in routing.table.tolist())
-    return f"element_at(cast(split('{table}', ',') as array<int>), {group_expression(routing)} + 1)"
+    return f"element_at({_literal(values[site] for site in routing.table.tolist())}, {group_expression(routing)} + 1)"
+
+
+def marked_site_expression(routing: Routing) -> str:
+    """The same where there are marker rows among the others: those name their site themselves."""
+    named = f"element_at({_literal(site_values(routing.sites))}, cast({H} as int) + 1)"
+    return f"if({IN} = {MARKER}, {named}, {site_expression(routing)})"
+
+
+def _literal(numbers: Iterable[int]) -> str:
+    """An array that generated code refers to as data."""
+    return f"cast(split('{','.join(map(str, numbers))}', ',') as array<int>)"
 
 
 def sites_expression(state: StageState) -> str:
@@ -158,9 +168,7 @@ def sites_expression(state: StageState) -> str:
     A copy's partition says where else its rows go; a site that gets a row of a key no copy covers leaves it alone.
     """
     routing = state.routing
-    owner = site_expression(routing)
-    if not state.tracks:
-        return owner
+    owner = marked_site_expression(routing)
     base = group_expression(
         replace(routing, explicit=routing.explicit[:0], explicit_groups=routing.explicit_groups[:0])
     )
@@ -171,25 +179,16 @@ def sites_expression(state: StageState) -> str:
             layer = [-1] * routing.partitions
             layers.append(layer)
         layer[track.partition] = site_values(routing.sites)[int(routing.table[track.group])]
-    others = [
-        f"element_at(cast(split('{','.join(map(str, layer))}', ',') as array<int>), {base} + 1)" for layer in layers
-    ]
-    return f"explode(filter(array_distinct(array({', '.join([owner, *others])})), s -> s >= 0))"
+    others = [f"element_at({_literal(layer)}, {base} + 1)" for layer in layers]
+    everywhere = f"filter(array_distinct(array({', '.join([owner, *others])})), s -> s >= 0)"
+    return f"explode(if({IN} = {MARKER}, array({owner}), {everywhere}))"
 
 
 def markers(spark: SparkSession, sites: int, schema: st.StructType) -> DataFrame:
     """One row per site that names it; `schema` is the wire layout's."""
-    values = ",".join(map(str, site_values(sites)))
-    columns = []
-    for column in schema.fields:
-        if column.name == IN:
-            columns.append(F.lit(MARKER).cast("int").alias(IN))
-        elif column.name == H:
-            columns.append(F.col("id").alias(H))
-        else:
-            columns.append(F.lit(None).cast(column.dataType).alias(column.name))
-    site = F.expr(f"element_at(cast(split('{values}', ',') as array<int>), cast(id as int) + 1) as {SITE}")
-    return spark.range(0, sites, 1, 1).select(*columns, site)
+    filled = {IN: F.lit(MARKER), H: F.col("id")}
+    columns = [filled.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name) for column in schema]
+    return spark.range(0, sites, 1, 1).select(*columns)
 
 
 _values: dict[int, list[int]] = {}

@@ -19,8 +19,7 @@ from pyspark.sql import types as st
 
 from fluxen.operators.site import SiteJob, rechunk, run_site
 from fluxen.operators.wire import Wire, decode
-from fluxen.spark.split import SITE, markers, site_values, sites_expression
-from fluxen.state.routing import Routing
+from fluxen.spark.split import SITE, marked_site_expression, site_values, sites_expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,12 @@ class Pins:
         self._anchors: dict[int, DataFrame] = {}
         self._executors: frozenset[str] = frozenset()
 
-    def route(self, df: DataFrame, routing: Routing) -> DataFrame:
-        """`df` in as many partitions as there are sites, partition i with the rows of site i."""
+    def route(self, df: DataFrame, site: str, sites: int) -> DataFrame:
+        """`df` in as many partitions as there are sites, each row in that of `site`, a SQL expression."""
         if not self.needed:
-            return df.repartition(routing.sites, F.col(SITE))
-        return df.join(self._anchor(routing.sites).hint("shuffle_hash"), SITE)
+            return df.repartition(sites, F.expr(site))
+        named = df if site == SITE else df.selectExpr("*", f"{site} as {SITE}")
+        return named.join(self._anchor(sites).hint("shuffle_hash"), SITE)
 
     def _anchor(self, sites: int) -> DataFrame:
         executors = self.executors()
@@ -82,18 +82,13 @@ class Pins:
 
 
 def run_stage(
-    spark: SparkSession,
-    rows: DataFrame | None,
-    wire: Wire,
-    wire_schema: st.StructType,
-    job: SiteJob,
-    schema: st.StructType,
-    pins: Pins,
+    rows: DataFrame | None, marking: DataFrame, wire: Wire, job: SiteJob, schema: st.StructType, pins: Pins
 ) -> DataFrame:
     """The results of one stage for one micro-batch; `rows` is None for an epoch that is no batch."""
     routing = job.before.routing
-    routed = markers(spark, routing.sites, wire_schema)
-    if rows is not None:
-        routed = rows.selectExpr("*", f"{sites_expression(job.before)} as {SITE}").unionAll(routed)
+    routed = marking if rows is None else rows.unionAll(marking)
+    site = marked_site_expression(routing)
+    if job.before.tracks:  # rows of a group that moves by parallel track go to more than one site
+        site, routed = SITE, routed.selectExpr("*", f"{sites_expression(job.before)} as {SITE}")
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = SiteTask(job, wire)
-    return pins.route(routed, routing).mapInArrow(task, schema)
+    return pins.route(routed, site, routing.sites).mapInArrow(task, schema)

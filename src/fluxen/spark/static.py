@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from fluxen.operators.base import Operator, SiteBatch
 from fluxen.operators.site import rechunk
 from fluxen.operators.wire import Wire, decode
-from fluxen.spark.split import SITE, markers, site_expression
+from fluxen.spark.split import marked_site_expression, markers
 from fluxen.spark.stages import StagePlan
 from fluxen.state.routing import MAX_PARTITIONS, Routing
 from fluxen.typing import MIN_TIME
@@ -47,6 +47,8 @@ def run_static(inputs: Sequence[DataFrame], plan: StagePlan) -> DataFrame:
     spark = inputs[0].sparkSession
     sites = min(int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200), MAX_PARTITIONS)
     routing = Routing.even(partitions=sites, sites=sites)
-    rows = plan.prepare(plan.project(inputs), True).selectExpr("*", f"{site_expression(routing)} as {SITE}")
-    routed = rows.unionAll(markers(spark, sites, plan.wire_schema)).repartition(sites, F.col(SITE))
+    rows = plan.prepare(plan.project(inputs), True)
+    routed = rows.unionAll(markers(spark, sites, plan.wire_schema)).repartition(
+        sites, F.expr(marked_site_expression(routing))
+    )
     return routed.mapInArrow(StaticTask(plan.stage.operator, plan.wire, routing), plan.schema)
