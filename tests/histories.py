@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from fluxen.control import spilling
 from fluxen.control.balance import move_by_track
 from fluxen.operators import functions as fx
 from fluxen.operators.aggregate import Tumbling
+from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.tree import TreeJoin
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
@@ -64,6 +66,20 @@ class Histories:
 
     def repeat(self) -> int:
         return self.data.draw(st.sampled_from([1, 1, 1, 2]), label="runs of the sites")
+
+    def buffer(self) -> dict[str, Any]:
+        """Whether sites leave rows for later, under a clock that nobody can foresee."""
+        size = self.data.draw(st.sampled_from([None, 1, 300, 10_000, 10_000, 10_000]), label="bytes of the skew buffer")
+        if size is None:
+            return {}
+        rng = np.random.default_rng(self.data.draw(st.integers(0, 2**31), label="clock"))
+        times = itertools.accumulate(rng.choice([0.0, 0.1, 5.0], p=[0.3, 0.3, 0.4]) for _ in itertools.count())
+        limit = SkewBuffer(seconds=1.0, bytes=size, piece_rows=1)
+        return {"buffer": limit, "clock": lambda: float(next(times))}
+
+    def memory(self) -> int | None:
+        """Bytes of state that operators whose groups take turns may have in memory."""
+        return self.data.draw(st.sampled_from([None, None, 1, 3_000, 6_000]), label="memory of a site")
 
     def reroute(self, heavy: list[int]) -> Callable[[int, Routing], Routing] | None:
         kind = self.data.draw(st.sampled_from(["none", "move", "rescale", "isolate"]), label="adaptation")
@@ -162,8 +178,11 @@ def replay(
             assert oracle.canonical_rows(rows, 17) == oracle.canonical_rows(delivered[epoch], 17), "a rerun differs"
         delivered[epoch] = rows
 
+    memory = history.memory()
+
     def opened(crash: int | None) -> ft.Bench:
-        return ft.Bench(case.stages, directory, sites=2, partitions=8, sink=sink, crash_after=crash)
+        options = {"sites": 2, "partitions": 8, "sink": sink, "crash_after": crash, "memory": memory}
+        return ft.Bench(case.stages, directory, **options, **history.buffer())
 
     def surviving(work: Callable[[ft.Bench], Any]) -> None:
         for crash in [history.crash(), history.crash(), None]:

@@ -15,6 +15,8 @@ PAGES = [
     "docs/architecture.md",
     "docs/mechanisms/aggregation.md",
     "docs/mechanisms/join.md",
+    "docs/mechanisms/moving-state.md",
+    "docs/mechanisms/skew-buffer.md",
     "docs/mechanisms/state.md",
 ]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -40,7 +40,7 @@ class Job:
     `sink`: `parquet` appends every batch's results to files, `noop` computes and drops them, `nothing` does not
     even look at the batch. `limit_s` counts from the start of the query; a batch in flight then may still finish
     within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, unmeasured, in
-    the same process: for questions that must not be answered by a JVM still compiling.
+    the same process: for questions that must not be answered by a JVM still compiling. `master` is Spark's.
     """
 
     query: str
@@ -52,6 +52,7 @@ class Job:
     limit_s: float = 1_800.0
     grace_s: float = 0.0
     rehearsal: Path | None = None
+    master: str = "local[2]"
 
     @property
     def out(self) -> Path:

@@ -6,6 +6,7 @@ job.py is what passes between the two; spark/worker.py is the other end.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -19,10 +20,10 @@ import numpy as np
 
 from fluxen.bench.job import Batch, Job, Outcome
 from fluxen.bench.memory import Footprint, Sampler, session_pids
+from fluxen.errors import PlatformError
 
-__all__ = ["CORES", "WARM_UP_BATCHES", "Measured", "execute"]
+__all__ = ["WARM_UP_BATCHES", "Measured", "execute"]
 
-CORES = 2
 WARM_UP_BATCHES = 2
 _START_UP_S = 120.0  # for the JVM and the imports, beyond the job's own limit
 _DRIVER_MEMORY = "4g"
@@ -125,7 +126,7 @@ def execute(job: Job, *, rows_per_batch: int, data_batches: int) -> Measured:
 
 def _environment(job: Job) -> dict[str, str]:
     arguments = [
-        f"--master local[{CORES}]",
+        f"--master {job.master}",
         f"--driver-memory {_DRIVER_MEMORY}",
         "--conf spark.ui.enabled=false",
         "--conf spark.sql.session.timeZone=UTC",
@@ -135,13 +136,26 @@ def _environment(job: Job) -> dict[str, str]:
     ]
     # inherited settings would make two machines' numbers incomparable
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    return inherited | {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": " ".join(arguments),
-        "SPARK_LOCAL_DIRS": str(job.work / "local"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+    cluster = _cluster(job) if job.master.startswith("local-cluster") else {}
+    return (
+        inherited
+        | cluster
+        | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": " ".join(arguments),
+            "SPARK_LOCAL_DIRS": str(job.work / "local"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+    )
+
+
+def _cluster(job: Job) -> dict[str, str]:
+    """Where a cluster on this machine finds Spark, and where its executors work."""
+    spark = importlib.util.find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        raise PlatformError("pyspark is not installed; run pip install fluxen")
+    return {"SPARK_HOME": str(Path(spark.origin).parent), "SPARK_WORKER_DIR": str(job.work / "executors")}
 
 
 def _await_report(process: subprocess.Popen[bytes], report: Path, limit_s: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fluxen.bench.data import StreamSpec, write_stream
 
-__all__ = ["AGGREGATE", "FIXED", "GROWTH_JOIN", "GROWTH_ROWS", "W1", "W2", "Workload"]
+__all__ = ["AGGREGATE", "FIXED", "GROWTH_JOIN", "GROWTH_ROWS", "SKEW", "W1", "W2", "Workload"]
 
 _SECOND = 1_000_000
 
@@ -116,4 +116,12 @@ GROWTH_ROWS = Workload(
     ),
     batches=125,
     shrink=("keys",),
+)
+# few rows, each of which takes its time: what is measured is how they are shared out
+SKEW = Workload(
+    name="skew",
+    streams=(
+        StreamSpec(name="rows", rows=14 * 3_000, keys=20_000, skew=0.0, span_us=14 * _SECOND, text=False, seed=71),
+    ),
+    batches=14,
 )

@@ -119,7 +119,7 @@ def _epochs(check: _Check) -> list[Epoch]:
         try:
             epoch = log.load(number)
             for stage in epoch.stages:
-                for ref in stage.segments:
+                for ref in (*stage.segments, *stage.buffer):
                     check.segment(ref)
             epochs.append(epoch)
         except FluxenError as error:

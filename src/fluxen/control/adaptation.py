@@ -8,6 +8,7 @@ a batch's records are in and commit what comes back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fluxen.control.guards import Limits
 from fluxen.control.manager import Manager
 from fluxen.control.relocation import Relocations
 from fluxen.control.repartition import Repartitioner
+from fluxen.control.rotation import Memory, capacity_of, take_turns, with_disk
 from fluxen.control.spilling import cleanup, observed, spill, unspill
 from fluxen.control.stats import SiteRecord, collect
 from fluxen.operators.base import Operator, Spillable
@@ -42,13 +44,16 @@ class Adaptation:
         *,
         policy: Policy | None = None,
         partitioner: Partitioner | None = None,
-        memory: int | None = None,
+        memory: Memory | None = None,
         divisible: bool = True,
         limits: Limits | None = None,
         operator: Operator | None = None,
     ) -> None:
         self.spillable = isinstance(operator, Spillable)
         limited = memory is not None and self.spillable
+        # groups of all other operators take turns in memory
+        self.rotates = memory is not None and operator is not None and not self.spillable
+        limits = limits or Limits(rotation=self.rotates)
         self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits)
         # a policy that knows nothing of disks does not excuse a site from its memory
         self.overflow = LocalDisk() if limited and not getattr(self.manager.policy, "spills", False) else None
@@ -76,6 +81,8 @@ class Adaptation:
         if self.spillable and self.memory is not None:
             state = observed(state, *_rows(state.routing, records), now)
         stats = self._stats(state, records, seconds)
+        if state.residence is not None:
+            stats = with_disk(stats, state.residence)
         self._held = stats.bytes
         if self.repartitioner is not None:
             self.repartitioner.observe(state.routing, records)
@@ -91,7 +98,10 @@ class Adaptation:
                 routing = self._carry_out(action, routing, stats, now)
         if self.repartitioner is not None and routing.sites == state.routing.sites and not actions:
             routing = self._rebalance(routing, stats, now)
-        return with_routing(self._cleaned_in_time(state, now), routing)
+        following = with_routing(self._cleaned_in_time(state, now), routing)
+        if not self.rotates or self.memory is None:
+            return replace(following, residence=None)
+        return take_turns(following, records, self.memory, epoch)
 
     def _to_or_from_disk(self, action: Action, state: StageState, epoch: int, now: float) -> StageState:
         suggestion = action.suggestion
@@ -179,6 +189,7 @@ class Adaptation:
                 pg_rows_out=record.groups.rows_out,
                 pg_bytes=record.groups.bytes,
                 pg_rank=record.groups.rank,
+                pg_backlog=record.groups.backlog,
             )
             for record, seconds in zip(records, busy)
         ]
@@ -190,7 +201,7 @@ class Adaptation:
                 reports.append(
                     SiteRecord(site=site, pg=mine, pg_spilled_bytes=spilled[mine], pg_last_update=history.updated[mine])
                 )
-        capacity = None if self.memory is None else np.full(routing.sites, float(self.memory))
+        capacity = None if self.memory is None else capacity_of(self.memory, routing.sites)
         return collect(
             reports,
             sites=routing.sites,

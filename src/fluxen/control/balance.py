@@ -37,6 +37,8 @@ def start_track(
 
     `epoch` is the last one whose rows are old. With `until`, the sender also keeps all windows that end by then.
     """
+    if state.buffer:
+        return state  # rows that wait belong to both halves; once they are in, the group can move
     routing = state.routing
     copy = _free_id(state)
     table = routing.table if copy < routing.size else np.append(routing.table, np.int32(0))

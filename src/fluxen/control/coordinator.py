@@ -69,11 +69,16 @@ def advance(
 
 
 def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRecord], epoch: int) -> StageState:
-    watermarks = tuple(
-        max([before.watermarks[i], *_seen(records, i, stage.lateness[i])]) for i in range(stage.operator.inputs)
-    )
+    inputs = range(stage.operator.inputs)
+    frontier = tuple(max([before.late_before[i], *_seen(records, i, stage.lateness[i])]) for i in inputs)
+    # rows that wait hold the watermark back: what they need must not expire, their windows must not close
+    watermarks = tuple(max(before.watermarks[i], min([frontier[i], *_waiting(records, i)])) for i in inputs)
     horizons = stage.operator.horizons(before.watermarks, watermarks)
-    segments = _alive(before, records, horizons, epoch)
+    sides = stage.operator.sides
+    added = [ref for record in records for ref in record.added]
+    segments = _alive(before, records, [ref for ref in added if ref.side < sides], horizons, epoch)
+    buffer = (*_left(before.buffer, records, before.routing.size), *(ref for ref in added if ref.side >= sides))
+    late = {**dict(before.waiting), epoch: before.late_before}
     after = replace(
         before,
         segments=segments,
@@ -82,6 +87,9 @@ def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRec
         cleaning=(),
         unspilling=(),
         trees=None if before.trees is None else before.trees.settled(before.routing),
+        buffer=buffer,
+        frontier=() if frontier == watermarks else frontier,
+        waiting=tuple((arrival, late[arrival]) for arrival in sorted({ref.first_epoch for ref in buffer})),
     )
     return finish_tracks(after, stage.operator.inputs)
 
@@ -91,28 +99,43 @@ def _seen(records: Sequence[CommitRecord], side: int, lateness: int) -> list[int
     return [time - lateness for time in times if time is not None]
 
 
+def _waiting(records: Sequence[CommitRecord], side: int) -> list[int]:
+    """The oldest event time in each site's skew buffer."""
+    times = [record.sides[side].waiting_since for record in records]
+    return [time for time in times if time is not None]
+
+
 def _alive(
-    before: StageState, records: Sequence[CommitRecord], horizons: tuple[int, ...], epoch: int
+    before: StageState,
+    records: Sequence[CommitRecord],
+    added: Sequence[SegmentRef],
+    horizons: tuple[int, ...],
+    epoch: int,
 ) -> tuple[SegmentRef, ...]:
     """The segments that still count: old ones less what was merged away, plus new ones, less what has expired."""
     size = before.routing.size
+    refs = _left(before.segments, records, size)
+    if before.cleaning:
+        label = generations.cleaned_label(epoch)
+        refs = list(generations.relabeled(refs, generations.chosen(before.cleaning, size), label, active_only=False))
+    return generations.expired([*refs, *added], horizons, size)
+
+
+def _left(refs: Sequence[SegmentRef], records: Sequence[CommitRecord], size: int) -> list[SegmentRef]:
+    """The segments less what the records have consumed of them."""
     consumed: dict[str, list[tuple[int, int]]] = {}
     for record in records:
         for name, live in record.consumed:
             consumed.setdefault(name, []).extend(live)
-    refs = []
-    for ref in before.segments:
+    kept = []
+    for ref in refs:
         if ref.name in consumed:
             left = mask_of(ref.live, size) & ~mask_of(tuple(consumed[ref.name]), size)
             if not left.any():
                 continue
             ref = replace(ref, live=ranges(left))
-        refs.append(ref)
-    if before.cleaning:
-        label = generations.cleaned_label(epoch)
-        refs = list(generations.relabeled(refs, generations.chosen(before.cleaning, size), label, active_only=False))
-    refs.extend(ref for record in records for ref in record.added)
-    return generations.expired(refs, horizons, size)
+        kept.append(ref)
+    return kept
 
 
 def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> Json:
@@ -133,6 +156,10 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
                 "late": sum(side.late for side in record.sides),
                 "state_rows": sum(side.state_rows for side in record.sides),
                 "state_bytes": sum(side.state_bytes for side in record.sides),
+                "waiting_rows": sum(side.waiting_rows for side in record.sides),
+                "waiting_bytes": sum(side.waiting_bytes for side in record.sides),
+                "swapped_bytes": record.swapped_bytes,
+                "delays": record.delays,
                 "busy_seconds": round(seconds, 4),
                 "idle_seconds": round(slowest - seconds, 4),
                 "seconds": record.seconds,
@@ -142,7 +169,7 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
         sides = [
             {
                 name: sum(getattr(record.sides[side], name) for record in mine)
-                for name in ("rows_in", "distinct", "late", "state_rows", "state_bytes")
+                for name in ("rows_in", "distinct", "late", "state_rows", "state_bytes", "waiting_rows")
             }
             for side in range(len(mine[0].sides))
         ]
@@ -178,13 +205,19 @@ def with_routing(state: StageState, routing: Routing) -> StageState:
     trees = None if state.trees is None else state.trees.routed(old, routing)
     if not fresh:
         return replace(state, routing=routing, trees=trees)
-    segments = []
-    for ref in state.segments:
-        live = mask_of(ref.live, routing.size)
-        for group, base in fresh:
-            live[group] = live[base]
-        segments.append(replace(ref, live=ranges(live)))
-    return replace(state, routing=routing, segments=tuple(segments), trees=trees)
+
+    def followed(refs: Sequence[SegmentRef]) -> tuple[SegmentRef, ...]:
+        found = []
+        for ref in refs:
+            live = mask_of(ref.live, routing.size)
+            for group, base in fresh:
+                live[group] = live[base]
+            found.append(replace(ref, live=ranges(live)))
+        return tuple(found)
+
+    return replace(
+        state, routing=routing, segments=followed(state.segments), buffer=followed(state.buffer), trees=trees
+    )
 
 
 def combining_pays(epoch: Epoch, stage: int) -> bool:
@@ -200,10 +233,13 @@ def combining_pays(epoch: Epoch, stage: int) -> bool:
 
 
 def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:
-    """Whether an epoch without rows would emit something: the watermark has closed windows that no batch has seen."""
+    """Whether an epoch without rows would do something: process rows that wait, or emit windows that are closed."""
     return any(
-        isinstance(stage.operator, Tumbling)
-        and state.watermarks > state.emitted
-        and any(ref.t_min <= state.watermarks[0] for ref in state.segments)
+        state.waiting
+        or (
+            isinstance(stage.operator, Tumbling)
+            and state.watermarks > state.emitted
+            and any(ref.t_min <= state.watermarks[0] for ref in state.segments)
+        )
         for stage, state in zip(stages, epoch.stages)
     )

@@ -181,7 +181,7 @@ class Tumbling:
         watermark, before = batch.watermarks[0], batch.emitted[0]
         rows = batch.inputs[0]
         end = rows.table.column("_w").to_numpy() if len(rows.h) else np.zeros(0, dtype=np.int64)
-        kept = rows.take(end > watermark)
+        kept = rows.take(end > (batch.late_before or batch.watermarks)[0])
         batch.late[0] += rows.rows - kept.rows
         if len(kept.h):
             stored = self._stored(kept)

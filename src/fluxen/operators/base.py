@@ -63,12 +63,16 @@ class SiteBatch:
     runs: list[list[Run]]
     """state of each side, oldest first"""
     watermarks: tuple[int, ...]
-    """per input: older rows are late"""
+    """per input: the time below which windows close and state expires"""
     emitted: tuple[int, ...]
     """per input: the watermark of the batch before; what it closed was emitted then"""
     routing: Routing
+    late_before: tuple[int, ...] = ()
+    """per input: older rows are late; with rows waiting in the skew buffer that is above the watermarks"""
     state: list[pa.Table | None] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
+    swapped: int = 0
+    """bytes of state that came back from disk for this batch"""
     distinct: int = 0
     """rows left when those of one key were combined"""
     rows_out: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -88,10 +92,10 @@ class SiteBatch:
         self.rows_out += np.bincount(groups, minlength=len(self.rows_out))
 
     def drop_late(self) -> list[Input]:
-        """The inputs without rows older than their watermark, which are counted."""
+        """The inputs without late rows, which are counted."""
         kept = []
-        for number, (rows, watermark) in enumerate(zip(self.inputs, self.watermarks)):
-            fresh = rows.t >= watermark
+        for number, (rows, limit) in enumerate(zip(self.inputs, self.late_before or self.watermarks)):
+            fresh = rows.t >= limit
             kept.append(rows.take(fresh))
             self.late[number] += rows.rows - kept[-1].rows
         return kept

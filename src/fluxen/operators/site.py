@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from fluxen.operators.backlog import Backlog, Held, SkewBuffer
 from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch, Spillable
 from fluxen.operators.spilling import Generations
 from fluxen.operators.tracks import Share, shares
@@ -21,8 +22,8 @@ from fluxen.state.epoch import StageState, segment_name
 from fluxen.state.generations import on_disk
 from fluxen.state.history import ranked
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
-from fluxen.state.routing import ranges
-from fluxen.state.runs import MAX_MERGED_BYTES, Run, due, open_runs, visible, young
+from fluxen.state.routing import Routing, ranges
+from fluxen.state.runs import MAX_MERGED_BYTES, Run, due, memory_run, open_runs, visible, young
 from fluxen.state.segment import SegmentRef, write_segment
 from fluxen.state.store import Store
 from fluxen.typing import MIN_TIME, Floats, Ints
@@ -47,27 +48,43 @@ class SiteJob:
     """rank groups by recent results instead of all of the active generation"""
     merge_limit: int = MAX_MERGED_BYTES
     """bytes beyond which runs are not merged"""
+    buffer: SkewBuffer | None = None
+    """how long a site may work on the batch and how much may wait; None for as long as it takes"""
+    follow: bool = False
+    """a run before this one may have decided what of this batch waits, whether or not there is a limit now"""
+    clock: Callable[[], float] = time.perf_counter
+
+    @property
+    def limit(self) -> SkewBuffer | None:
+        """The limit of this batch: nothing waits while a group moves by parallel track or trees differ."""
+        return None if self.before.tracks or self.before.trees is not None else self.buffer
 
 
 class _Clock:
     """Seconds per activity."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         activities = ("wait", "load", "operator", "emit", "write", "merge", "cleanup", "pack")
         self.seconds = dict.fromkeys(activities, 0.0)
-        self._last = time.perf_counter()
+        self._now = now
+        self._last = now()
 
     def spent(self, activity: str) -> None:
-        now = time.perf_counter()
+        now = self._now()
         self.seconds[activity] += now - self._last
         self._last = now
+
+    def busy(self) -> float:
+        """Time worked so far, the running operator included: neither waiting for rows nor for whoever takes results."""
+        self.spent("operator")
+        return sum(value for name, value in self.seconds.items() if name not in ("wait", "emit"))
 
 
 def run_site(
     job: SiteJob, source: Callable[[], tuple[int, list[Input]]], attempt: str, where: tuple[str, str] = ("", "")
 ) -> Iterator[pa.Table]:
     """Process the rows `source` gives (with the site's index) and yield results; then write the record."""
-    clock = _Clock()
+    clock = _Clock(job.clock)
     site, inputs = source()
     clock.spent("wait")
     parts: list[_Part] = []
@@ -80,12 +97,13 @@ def run_site(
         clock.spent("cleanup")
         part.open()
         clock.spent("load")
-        for table in part.results():
+        for table in part.results(clock.busy):
             clock.spent("operator")
             yield table
             clock.spent("emit")
         clock.spent("operator")
-        part.writer.append()
+        part.writer.append(part.done.state)
+        part.writer.keep(part.work)
         clock.spent("write")
         part.writer.merge()
         clock.spent("merge")
@@ -101,9 +119,11 @@ def run_site(
         consumed=[taken for part in parts for taken in (*part.generations.consumed, *part.writer.consumed)],
         sides=[_side_stats(parts, inputs, side) for side in range(max(job.operator.inputs, job.operator.sides))],
         groups=_group_stats(parts),
-        heavy=_heavy(own.batch.inputs) if job.track_heavy else [],
+        heavy=_heavy(own.share.inputs) if job.track_heavy else [],
         rows_out=sum(part.rows_out + part.rows_owed for part in parts),
         rows_owed=sum(part.rows_owed for part in parts),
+        swapped_bytes=own.swapped,
+        delays=sorted(own.done.delays.items()),
         seconds={name: round(value, 6) for name, value in clock.seconds.items()},
         host=where[0],
         executor=where[1],
@@ -117,11 +137,13 @@ class _Part:
 
     batch: SiteBatch
     writer: _StateWriter
+    work: Backlog
+    done: _Done
 
     def __init__(self, job: SiteJob, site: int, share: Share, attempt: str) -> None:
         self.job, self.site, self.share, self.attempt = replace(job, before=share.before), site, share, attempt
         self.operator = job.operator
-        self.rows_out = self.rows_owed = 0
+        self.rows_out = self.rows_owed = self.swapped = 0
         self.generations = Generations(
             job.store, share.before, epoch=job.epoch, stage=job.stage, site=site, attempt=attempt
         )
@@ -142,7 +164,7 @@ class _Part:
             runs.append(active + open_runs(store, self.generations.unspill(side), routing, self.site))
         self.batch = SiteBatch(
             inputs=self.share.inputs,
-            runs=runs,
+            runs=[list(side) for side in runs],
             watermarks=before.watermarks,
             emitted=before.emitted,
             routing=routing,
@@ -153,13 +175,73 @@ class _Part:
             unlike=self.share.unlike,
             since=self.share.since,
         )
+        self.batch.swapped = self.swapped = _swapped(before, runs)
+        self.work = Backlog(
+            store=store,
+            epoch=self.job.epoch,
+            stage=self.job.stage,
+            site=self.site,
+            before=before,
+            sides=self.operator.sides,
+            inputs=self.share.inputs,
+            limit=self.job.limit,
+            follow=self.job.follow,
+        )
+        self.done = _Done(self.batch)
         self.writer = _StateWriter(self.job, self.site, self.attempt, runs, self.batch)
         self.writer.added.extend(self.generations.restored)
 
-    def results(self) -> Iterator[pa.Table]:
-        for table in self.operator.process(self.batch):
-            self.rows_out += table.num_rows
-            yield table
+    def results(self, busy: Callable[[], float]) -> Iterator[pa.Table]:
+        for piece in self.work.pieces(busy):
+            self.done.begin(self.batch, piece.inputs(), self.work.late_before[piece.arrival])
+            for table in self.operator.process(self.batch):
+                self.rows_out += table.num_rows
+                yield table
+            self.done.end(self.batch, self.job.epoch - piece.arrival)
+
+
+class _Done:
+    """What the pieces of a batch have left behind: to the operator each piece is a batch of its own."""
+
+    def __init__(self, batch: SiteBatch) -> None:
+        self.state: list[list[pa.Table]] = [[] for _ in batch.state]
+        self.distinct = 0
+        self.delays: dict[int, int] = {}
+        """rows processed, by the number of epochs they have waited"""
+        self.rows_in: Ints = np.zeros(batch.routing.size, dtype=np.int64)
+        self._pieces = 0
+
+    def begin(self, batch: SiteBatch, inputs: list[Input], late_before: tuple[int, ...]) -> None:
+        if self._pieces:
+            for runs, table in zip(batch.runs, batch.state):
+                if table is not None and table.num_rows:
+                    runs.append(memory_run(table, batch.routing))
+            batch.emitted = batch.watermarks  # the first piece has closed what the watermark closes
+            batch.swapped = 0
+        batch.inputs, batch.late_before, batch.distinct = inputs, late_before, 0
+        batch.state = [None] * len(batch.state)
+        self._pieces += 1
+
+    def end(self, batch: SiteBatch, waited: int) -> None:
+        for tables, table in zip(self.state, batch.state):
+            if table is not None and table.num_rows:
+                tables.append(table)
+        self.distinct += batch.distinct
+        self.rows_in += _per_group(batch.inputs, batch.routing)
+        rows = sum(given.rows for given in batch.inputs)
+        if rows:
+            self.delays[waited] = self.delays.get(waited, 0) + rows
+
+
+def _swapped(before: StageState, runs: list[list[Run]]) -> int:
+    """State of groups that come back from disk for this batch."""
+    if before.residence is None or not before.residence.back.any():
+        return 0
+    back = before.residence.sized(before.routing.size).back
+    total = 0.0
+    for run in (run for side in runs for run in side):
+        total += run.rows_per_group(before.routing)[back].sum() * (run.ref.bytes / max(run.ref.rows, 1))
+    return int(total)
 
 
 def _side(refs: tuple[SegmentRef, ...], side: int) -> list[SegmentRef]:
@@ -177,20 +259,33 @@ class _StateWriter:
         self.owned = job.before.routing.owned(site)
         self._count = 0
 
-    def append(self) -> None:
+    def append(self, state: list[list[pa.Table]]) -> None:
         for side in self.batch.discard:
             self.consumed += [(run.ref.name, ranges(run.mine)) for run in self.runs[side]]
             self.runs[side] = []
-        for side, table in enumerate(self.batch.state):
-            if table is not None and table.num_rows:
-                self._add(side, table, (self.job.epoch, self.job.epoch))
+        horizons = self._horizons()
+        for side, tables in enumerate(state):
+            if len(tables) > 1:
+                tables = [self.job.operator.compact(side, tables, horizons[side])]
+            if tables and tables[0].num_rows:
+                self._add(side, tables[0], (self.job.epoch, self.job.epoch))
 
-    def merge(self) -> None:
+    def keep(self, work: Backlog) -> None:
+        """Put rows that wait into the buffer, and forget those that no longer do."""
+        self.consumed += work.consumed()
+        for side, table, groups in work.kept():
+            self.added.append(self._write(side, table, (self.job.epoch, self.job.epoch), groups))
+
+    def _horizons(self) -> tuple[int, ...]:
         before = self.job.before
         horizons = self.job.operator.horizons(before.watermarks, before.watermarks)
         if (on_disk(before.segments, before.routing.size) & self.owned).any():
             # an old row may still owe results to a generation on disk
-            horizons = (MIN_TIME,) * len(horizons)
+            return (MIN_TIME,) * len(horizons)
+        return horizons
+
+    def merge(self) -> None:
+        horizons = self._horizons()
         for side in range(self.job.operator.sides):
             runs = young(self._mergeable(side), horizons[side])
             count = due([(run.ref.rows, run.ref.bytes) for run in runs], self.job.merge_limit)
@@ -220,9 +315,15 @@ class _StateWriter:
             self._add(side, merged, span)
 
     def _add(self, side: int, table: pa.Table, epochs: tuple[int, int]) -> None:
+        ref = self._write(side, table, epochs, ranges(self.owned))
+        self.added.append(ref)
+        self.runs[side].extend(open_runs(self.job.store, [ref], self.job.before.routing, self.site))
+
+    def _write(
+        self, side: int, table: pa.Table, epochs: tuple[int, int], live: tuple[tuple[int, int], ...]
+    ) -> SegmentRef:
         self._count += 1
-        routing = self.job.before.routing
-        ref = write_segment(
+        return write_segment(
             self.job.store,
             segment_name(
                 epoch=self.job.epoch,
@@ -233,17 +334,15 @@ class _StateWriter:
             ),
             table,
             side=side,
-            partitions=routing.partitions,
+            partitions=self.job.before.routing.partitions,
             epochs=epochs,
-            live=ranges(self.owned),
+            live=live,
         )
-        self.added.append(ref)
-        self.runs[side].extend(open_runs(self.job.store, [ref], routing, self.site))
 
 
 def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideStats:
-    operator, own = parts[0].operator, parts[0].batch
-    new = own.inputs[side] if side < operator.inputs else None
+    operator, own = parts[0].operator, parts[0]
+    new = own.share.inputs[side] if side < operator.inputs else None
     t = received[side].t if side < operator.inputs else np.zeros(0, dtype=np.int64)
     state_rows = state_bytes = 0
     for part in parts:
@@ -251,37 +350,46 @@ def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideSta
             mine = int(run.rows_per_group(part.batch.routing).sum())
             state_rows += mine
             state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
+    held = own.work.held(side) if new is not None else Held()
     return SideStats(
         rows_in=new.rows if new is not None else 0,
-        distinct=own.distinct if side == 0 else 0,
-        late=own.late[side] if side < operator.inputs else 0,
+        distinct=own.done.distinct if side == 0 else 0,
+        late=own.batch.late[side] if side < operator.inputs else 0,
         max_time=int(t.max()) if len(t) and t.max() > MIN_TIME else None,
         state_rows=state_rows,
         state_bytes=state_bytes,
+        waiting_rows=held.rows,
+        waiting_bytes=held.bytes,
+        waiting_since=held.since,
     )
 
 
+def _per_group(inputs: list[Input], routing: Routing) -> Ints:
+    """Rows of the source per partition group."""
+    rows: Ints = np.zeros(routing.size, dtype=np.int64)
+    for given in inputs:
+        if len(given.h):
+            counts = np.bincount(routing.groups(given.h), weights=given.weight, minlength=routing.size)
+            rows += counts.astype(np.int64)
+    return rows
+
+
 def _group_stats(parts: list[_Part]) -> GroupStats:
-    columns: dict[str, list[int]] = {"group": [], "rows_in": [], "rows_out": [], "bytes": [], "rank": []}
+    columns: dict[str, list[int]] = {name: [] for name in ("group", "rows_in", "rows_out", "bytes", "rank", "backlog")}
     for part in parts:
-        batch = part.batch
-        size = batch.routing.size
-        rows_in = np.zeros(size, dtype=np.int64)
-        for rows in batch.inputs:
-            if len(rows.h):
-                counts = np.bincount(batch.routing.groups(rows.h), weights=rows.weight, minlength=size)
-                rows_in += counts.astype(np.int64)
-        held = np.zeros(size, dtype=np.float64)
+        batch, rows_in, backlog = part.batch, part.done.rows_in, part.work.rows_per_group()
+        held = np.zeros(batch.routing.size, dtype=np.float64)
         for side in part.writer.runs:
             for run in side:
                 held += run.rows_per_group(batch.routing) * (run.ref.bytes / max(run.ref.rows, 1))
         stored = held.astype(np.int64)
-        touched = np.flatnonzero((rows_in > 0) | (stored > 0) | (batch.rows_out > 0))
+        touched = np.flatnonzero((rows_in > 0) | (stored > 0) | (batch.rows_out > 0) | (backlog > 0))
         columns["group"] += touched.tolist()
         columns["rows_in"] += rows_in[touched].tolist()
         columns["rows_out"] += batch.rows_out[touched].tolist()
         columns["bytes"] += stored[touched].tolist()
         columns["rank"] += _rank(part, held, touched)
+        columns["backlog"] += backlog[touched].tolist()
     return GroupStats(**columns)
 
 

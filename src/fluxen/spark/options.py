@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
+from fluxen.control.rotation import Memory
+from fluxen.durations import microseconds
 from fluxen.errors import ConfigError
+from fluxen.operators.backlog import SkewBuffer
 from fluxen.state.routing import Routing
 from fluxen.state.runs import MAX_MERGED_BYTES
 
@@ -25,14 +30,19 @@ class Adapt:
     """parallel instances of every stateful stage; None for Spark's default parallelism"""
     partitions: int = 256
     """partition groups: what moves and spills; fixed for a checkpoint"""
-    memory_per_site: str | int | None = None
-    """state a site may hold in memory, such as "256m"; None for no limit"""
+    memory_per_site: str | int | Sequence[str | int] | None = None
+    """state a site may hold in memory, such as "256m", or a size for each site; None for no limit"""
     policy: Any = None
     """decides what moves and spills; None for no adaptation"""
     partitioner: Any = None
     """decides which site owns which key; None for contiguous hash ranges"""
     placement: tuple[float, ...] | None = None
     """share of the partition groups each site starts with, such as (0.6, 0.2, 0.2); None for equal shares"""
+    time_budget: str | timedelta | None = None
+    """how long a site may work on a batch, such as "2 seconds"; rows beyond it wait in the skew buffer; None for no
+    limit and no buffer"""
+    skew_buffer: str | int = "64m"
+    """rows that may wait at a site; beyond that the site goes on working, whatever its time budget"""
     clock: Literal["wall", "event"] = "wall"
     """what policies count: time on the wall, or event time for replays"""
 
@@ -47,24 +57,40 @@ class Adapt:
             Routing.even(partitions=self.partitions, sites=self.sites)
         else:
             Routing.even(partitions=self.partitions, sites=1)
-        _ = self.memory
+        _ = self.memory, self.buffer
         if self.placement is not None:
             if self.sites != len(self.placement):
                 raise ConfigError(f"placement has {len(self.placement)} shares; give as many sites, got {self.sites}")
             Routing.even(partitions=self.partitions, sites=self.sites).shared(self.placement)
 
     @property
-    def memory(self) -> int | None:
+    def memory(self) -> Memory | None:
         """`memory_per_site` in bytes."""
-        return None if self.memory_per_site is None else parse_size(self.memory_per_site)
+        given = self.memory_per_site
+        if given is None or isinstance(given, str | int):
+            return None if given is None else parse_size(given)
+        if not given:
+            raise ConfigError("memory_per_site is an empty list; give a size, or one for each site")
+        return tuple(parse_size(size) for size in given)
+
+    @property
+    def buffer(self) -> SkewBuffer | None:
+        """`time_budget` and `skew_buffer` as sites take them."""
+        if self.time_budget is None:
+            return None
+        seconds = microseconds(self.time_budget, "time_budget", positive=True) / 1e6
+        return SkewBuffer(seconds=seconds, bytes=parse_size(self.skew_buffer, "skew_buffer"))
 
     @property
     def merge_limit(self) -> int:
         """Bytes up to which runs are merged: a merge holds its rows several times over."""
-        return MAX_MERGED_BYTES if self.memory is None else max(MERGED_SHARE * self.memory // 100, 1 << 16)
+        if self.memory is None:
+            return MAX_MERGED_BYTES
+        least = self.memory if isinstance(self.memory, int) else min(self.memory)
+        return max(MERGED_SHARE * least // 100, 1 << 16)
 
 
-def parse_size(size: str | int) -> int:
+def parse_size(size: str | int, what: str = "memory_per_site") -> int:
     """Bytes of "256m", "2g" or a number.
 
     >>> parse_size("1k")
@@ -75,8 +101,8 @@ def parse_size(size: str | int) -> int:
     else:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([bkmgt]?)i?b?\s*", str(size).lower())
         if not match:
-            raise ConfigError(f"memory_per_site is not a size: {size!r}; write it like '256m' or '2g'")
+            raise ConfigError(f"{what} is not a size: {size!r}; write it like '256m' or '2g'")
         value = int(float(match.group(1)) * _SIZES[match.group(2)])
     if value <= 0:
-        raise ConfigError(f"memory_per_site must be more than nothing, got {size!r}")
+        raise ConfigError(f"{what} must be more than nothing, got {size!r}")
     return value

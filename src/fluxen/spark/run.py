@@ -23,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, with_routing
+from fluxen.control.latency import mean_latency
 from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
@@ -87,6 +88,7 @@ class Run:
             for stage in self._stages
         ]
         self._epoch: Epoch
+        self._resumed: int
         self._spark_query: StreamingQuery
 
     # ---- life
@@ -98,7 +100,8 @@ class Run:
             adaptation.restore(snapshot)
         self._log.sweep(self._epoch.number)
         self._epoch = self._rescaled_at_start(self._epoch)
-        intent = self._log.intent(self._epoch.number + 1)
+        self._resumed = self._epoch.number + 1
+        intent = self._log.intent(self._resumed)
         if intent is not None:
             self._flush(ended=intent["ended"], cleanup=intent.get("cleanup", False))
         plan = self._query.plans[0]
@@ -164,13 +167,11 @@ class Run:
                 elif time.monotonic() - idle_since > IDLE_SECONDS and not finite:
                     self._flush()
             if self._spark_query.exception() is None and finite and not self._stopped.is_set():
-                while flush_due(self._epoch, self._stages):
-                    self._flush()
-                if owes(self._epoch):
-                    self._flush(cleanup=True)
+                self._drain()
                 if self._end_of_input:
                     for number in range(len(self._stages)):  # each stage's last results are the next one's input
                         self._flush(ended=number + 1)
+                        self._drain()
         except BaseException as error:
             # what ended the Spark query is reported by exception(); anything else is ours
             if self._spark_query.exception() is None:
@@ -179,6 +180,13 @@ class Run:
         finally:
             self._pins.release()
             self._done.set()
+
+    def _drain(self) -> None:
+        """Process rows that wait, emit closed windows and what generations on disk owe, until there is nothing left."""
+        while flush_due(self._epoch, self._stages):
+            self._flush()
+        if owes(self._epoch):
+            self._flush(cleanup=True)
 
     def _planned(self) -> int:
         """The newest batch in Spark's own log."""
@@ -246,6 +254,9 @@ class Run:
         if number % SWEEP_EVERY == 0:
             self._log.sweep(number)
         finished = time.perf_counter()
+        shown = _shown(epoch)
+        lasted = [sum(entry["seconds"].values()) for entry in self._progress] + [finished - started]
+        delays = (delay for stage in shown["stages"] for site in stage["sites"] for delay in site["delays"])
         self._progress.append(
             {
                 "epoch": number,
@@ -255,7 +266,8 @@ class Run:
                     "run": round(ran - planned, 4),
                     "commit": round(finished - ran, 4),
                 },
-                **_shown(epoch),
+                "latency_seconds": mean_latency(delays, lasted),
+                **shown,
             }
         )
 
@@ -295,6 +307,8 @@ class Run:
                 track_heavy=self._query.options.partitioner is not None,
                 recency=getattr(self._query.options.policy, "recency", False),
                 merge_limit=self._query.options.merge_limit,
+                buffer=self._query.options.buffer,
+                follow=before.number + 1 == self._resumed,
             )
             marking = self._marking(self._session, number, state.routing.sites)
             frame = run_stage(frame, marking, plan.wire, job, plan.schema, self._pins)
@@ -426,4 +440,5 @@ def _shown(epoch: Epoch) -> Json:
         "late": sum(site["late"] for site in sites),
         "state_rows": sum(site["state_rows"] for site in sites),
         "state_bytes": sum(site["state_bytes"] for site in sites),
+        "waiting_rows": sum(site["waiting_rows"] for site in sites),
     }

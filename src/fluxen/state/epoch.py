@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fluxen.errors import CheckpointError, DamagedError
 from fluxen.state.history import GroupHistory
 from fluxen.state.record import RECORDS, record_directory, seal, unseal
+from fluxen.state.residence import Residence
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
 from fluxen.state.store import Store, missing
@@ -20,6 +21,8 @@ from fluxen.typing import Json
 
 VERSION = 1
 EPOCHS, SEGMENTS, IDENTITY, EVENTS = "epochs", "segments", "fluxen.json", "events"
+DECISIONS = "decisions"
+"""What attempts of an epoch decided (`fluxen.state.decision`); unlike records, a restart still follows them."""
 KEEP = 3
 """Epochs kept besides the newest, for inspection and for a task that still reads an older one."""
 
@@ -31,7 +34,7 @@ class StageState:
     routing: Routing
     segments: tuple[SegmentRef, ...] = ()
     watermarks: tuple[int, ...] = ()
-    """per input: rows of the next batch that are older are late"""
+    """per input: the time below which state expires and windows are closed"""
     emitted: tuple[int, ...] = ()
     """per input: the watermark the last batch worked under; what it closed has left the state"""
     cleaning: tuple[int, ...] = ()
@@ -44,6 +47,20 @@ class StageState:
     """join trees: which one each site runs and each group's state fits; None for other operators"""
     tracks: tuple[Track, ...] = ()
     """groups whose move by parallel track is under way"""
+    buffer: tuple[SegmentRef, ...] = ()
+    """rows that arrived and were not processed yet, on sides beyond the operator's (`fluxen.operators.backlog`)"""
+    frontier: tuple[int, ...] = ()
+    """per input: the watermark as it would be if no row waited in the buffer; empty if none does"""
+    waiting: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """(epoch, watermarks under which its rows count as late) of every epoch with rows in the buffer"""
+
+    residence: Residence | None = None
+    """which groups are on disk, where memory is limited and groups take turns"""
+
+    @property
+    def late_before(self) -> tuple[int, ...]:
+        """Per input: rows of the next batch that are older are late. Waiting rows hold back only the watermark."""
+        return self.frontier or self.watermarks
 
     def to_json(self) -> Json:
         return {
@@ -56,6 +73,10 @@ class StageState:
             "history": None if self.history is None else self.history.to_json(),
             "trees": None if self.trees is None else self.trees.to_json(),
             "tracks": [track.to_json() for track in self.tracks],
+            "buffer": [ref.to_json() for ref in self.buffer],
+            "frontier": self.frontier,
+            "waiting": self.waiting,
+            "residence": None if self.residence is None else self.residence.to_json(),
         }
 
     @staticmethod
@@ -70,6 +91,10 @@ class StageState:
             history=None if data.get("history") is None else GroupHistory.from_json(data["history"]),
             trees=None if data.get("trees") is None else Trees.from_json(data["trees"]),
             tracks=tuple(Track.from_json(track) for track in data.get("tracks", ())),
+            buffer=tuple(SegmentRef.from_json(ref) for ref in data.get("buffer", ())),
+            frontier=tuple(data.get("frontier", ())),
+            residence=None if data.get("residence") is None else Residence.from_json(data["residence"]),
+            waiting=tuple((int(epoch), tuple(late)) for epoch, late in data.get("waiting", ())),
         )
 
 
@@ -198,6 +223,7 @@ class EpochLog:
         for number in expired:
             self.store.delete(_name(number))
             self.store.delete_directory(record_directory(number))
+            self.store.delete_directory(f"{DECISIONS}/{number:010d}")
         for name in candidates - kept:
             self.store.delete(name)
 
@@ -244,4 +270,4 @@ def _intent(number: int) -> str:
 
 
 def _names(epoch: Epoch) -> set[str]:
-    return {ref.name for stage in epoch.stages for ref in stage.segments}
+    return {ref.name for stage in epoch.stages for ref in (*stage.segments, *stage.buffer)}

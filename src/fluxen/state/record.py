@@ -31,6 +31,11 @@ class SideStats:
     max_time: int | None = None
     state_rows: int = 0
     state_bytes: int = 0
+    waiting_rows: int = 0
+    """rows in the skew buffer after the batch"""
+    waiting_bytes: int = 0
+    waiting_since: int | None = None
+    """the oldest event time among them"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,8 @@ class GroupStats:
     bytes: list[int] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
     """place among the site's own groups by productivity, 0 for the most productive; empty where nobody needs it"""
+    backlog: list[int] = field(default_factory=list)
+    """rows that wait in the skew buffer"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,10 @@ class CommitRecord:
     rows_out: int = 0
     rows_owed: int = 0
     """how many of `rows_out` generations on disk owed"""
+    swapped_bytes: int = 0
+    """state that came back from disk for this batch"""
+    delays: list[tuple[int, int]] = field(default_factory=list)
+    """(epochs waited, rows) of the rows that were processed"""
     seconds: dict[str, float] = field(default_factory=dict)
     """where the time went: wait (for input), operator, emit (waiting on the consumer), write, merge"""
     host: str = ""
@@ -79,6 +90,8 @@ class CommitRecord:
             "heavy": self.heavy,
             "rows_out": self.rows_out,
             "rows_owed": self.rows_owed,
+            "swapped_bytes": self.swapped_bytes,
+            "delays": self.delays,
             "seconds": self.seconds,
             "host": self.host,
             "executor": self.executor,
@@ -95,6 +108,7 @@ class CommitRecord:
                 "sides": [SideStats(**side) for side in data["sides"]],
                 "groups": GroupStats(**data["groups"]),
                 "heavy": [(h, n) for h, n in data["heavy"]],
+                "delays": [(waited, n) for waited, n in data.get("delays", ())],
             }
         )
 

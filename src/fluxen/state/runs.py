@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.state.routing import Routing, base_group, mask_of
-from fluxen.state.segment import Segment, SegmentRef, open_segment
+from fluxen.state.segment import Segment, SegmentRef, hold_segment, open_segment, time_range
 from fluxen.state.store import Store
 from fluxen.typing import Groups, Ints, Mask
 
@@ -98,6 +98,25 @@ def open_runs(
             mine &= ~hidden
         runs.append(Run(ref, open_segment(store, ref), mine, bool((mine == owned).all())))
     return runs
+
+
+def memory_run(table: pa.Table, routing: Routing) -> Run:
+    """Rows in layout of a segment that no file holds yet, all of them the site's own."""
+    segment = hold_segment(table, routing.partitions)
+    t_min, t_max = time_range(segment.t)
+    ref = SegmentRef(
+        name="",
+        side=0,
+        rows=table.num_rows,
+        bytes=table.nbytes,
+        crc=0,
+        t_min=t_min,
+        t_max=t_max,
+        first_epoch=-1,
+        last_epoch=-1,
+        live=((0, routing.size),),
+    )
+    return Run(ref, segment, np.ones(routing.size, dtype=np.bool_), True)
 
 
 def due(sizes: Sequence[tuple[int, int]], limit: int = MAX_MERGED_BYTES) -> int:

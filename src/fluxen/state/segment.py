@@ -90,10 +90,8 @@ def write_segment(
     compression: Compression = "none",
 ) -> SegmentRef:
     """Write rows that are already sorted by `_h` as a new segment."""
-    h = column(table, H)
     t_min, t_max = time_range(column(table, T))
-    bounds = np.arange(partitions + 1)
-    offsets = np.searchsorted(base_group(h, partitions), bounds).astype(np.int64)
+    offsets = _group_offsets(column(table, H), partitions)
     described = {"version": VERSION, "side": side, "rows": table.num_rows, "t_min": t_min, "t_max": t_max}
     data = _encode(table, described, offsets, compression)
     publish(store, name, data)
@@ -118,6 +116,18 @@ def publish(store: Store, name: str, data: pa.Buffer) -> None:
     store.keep(name, data)
     if store.local:
         _verified.add(_version(store.path(name)))
+
+
+def hold_segment(table: pa.Table, partitions: int) -> Segment:
+    """Rows already sorted by `_h` as a segment in memory, for whoever reads them before they are written."""
+    table = table.combine_chunks()
+    h = column(table, H)
+    return Segment(table=table, h=h, t=column(table, T), offsets=_group_offsets(h, partitions))
+
+
+def _group_offsets(h: Ints, partitions: int) -> Ints:
+    found: Ints = np.searchsorted(base_group(h, partitions), np.arange(partitions + 1)).astype(np.int64)
+    return found
 
 
 def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compression) -> pa.Buffer:

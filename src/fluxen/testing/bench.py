@@ -14,7 +14,8 @@ crash is an exception raised inside a chosen file operation, and a restart is a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,12 +23,14 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due, with_routing
+from fluxen.control.rotation import Memory, take_turns
 from fluxen.control.spilling import cleaning_up
-from fluxen.operators.base import Input
+from fluxen.operators.backlog import SkewBuffer
+from fluxen.operators.base import Input, Spillable
 from fluxen.operators.site import SiteJob, run_site
 from fluxen.operators.tracks import receives
 from fluxen.state.epoch import Epoch, EpochLog, StageState
-from fluxen.state.record import missing_sites, read_records
+from fluxen.state.record import CommitRecord, missing_sites, read_records
 from fluxen.state.routing import Routing
 from fluxen.state.store import Store
 from fluxen.typing import MAX_TIME, NO_TIME, Ints
@@ -94,17 +97,22 @@ class Bench:
         partitions: int = 16,
         crash_after: int | None = None,
         sink: Callable[[int, pa.Table], None] | None = None,
+        buffer: SkewBuffer | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        memory: Memory | None = None,
     ) -> None:
         self.stages = list(stages)
         self.store = FaultyStore(directory, crash_after)
         self.log = EpochLog(self.store)
         self.sink = sink
+        self.buffer, self.clock, self.memory = buffer, clock, memory
         plain = [stage.stage for stage in stages]
         self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
         routing = Routing.even(partitions=partitions, sites=sites)
         self.epoch: Epoch = self.log.latest() or first_epoch(plain, [routing] * len(plain))
         self.log.sweep(self.epoch.number)
         self._attempt = 0
+        self._resumed = self.epoch.number + 1
         intent = self.log.intent(self.epoch.number + 1)
         if intent is not None:
             self._flush(intent["ended"], cleanup=intent.get("cleanup", False))
@@ -126,10 +134,18 @@ class Bench:
         return self._run(self.epoch, inputs, batch, reroute, spill, repeat)
 
     def flush(self, *, everything: bool = False) -> pa.Table:
-        """An epoch without rows, as at the end of a finite query; with `everything`, one for each stage that ends."""
+        """An epoch without rows, as at the end of a finite query; with `everything`, one for each stage that ends.
+
+        A stage ends when nothing waits for it any more, so there may be more of them when rows are buffered.
+        """
         if not everything:
             return self._flush(0)
-        return pa.concat_tables([self._flush(number + 1) for number in range(len(self.stages))])
+        parts = []
+        for number in range(len(self.stages)):
+            while self.flush_due():
+                parts.append(self._flush(0))
+            parts.append(self._flush(number + 1))
+        return pa.concat_tables(parts)
 
     def cleanup(self) -> pa.Table:
         """An epoch without rows that emits what generations on disk owe."""
@@ -167,10 +183,20 @@ class Bench:
             epoch = replace(epoch, stages=moved)
         if spill is not None:
             epoch = replace(epoch, stages=tuple(spill(i, s, number) for i, s in enumerate(epoch.stages)))
+        epoch = replace(epoch, stages=tuple(self._turns(i, s, records, number) for i, s in enumerate(epoch.stages)))
         self.log.commit(epoch)
         self.epoch = epoch
         self.log.collect(number)
         return results
+
+    def _turns(
+        self, stage: int, state: StageState, records: Mapping[tuple[int, int], CommitRecord], number: int
+    ) -> StageState:
+        """Groups on disk take turns, as `fluxen.control.adaptation` has them do."""
+        if self.memory is None or isinstance(self.stages[stage].stage.operator, Spillable):
+            return replace(state, residence=None)
+        mine = [record for (place, _), record in sorted(records.items()) if place == stage]
+        return take_turns(state, mine, self.memory, number)
 
     def _evaluate(self, before: Epoch, inputs: Sequence[pa.Table] | None) -> pa.Table:
         rows = inputs
@@ -185,6 +211,9 @@ class Bench:
                 operator=stage.stage.operator,
                 before=state,
                 track_heavy=True,
+                buffer=self.buffer,
+                follow=before.number + 1 == self._resumed,
+                clock=self.clock,
             )
             parts = [
                 table

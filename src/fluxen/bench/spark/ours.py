@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 import fluxen as fx
 from fluxen.bench.job import Job
-from fluxen.bench.runner import CORES
 from fluxen.bench.spark.sources import stream
 
 __all__ = ["QUERIES", "session", "state_of"]
@@ -23,7 +22,7 @@ _PARTITIONS = 64
 
 
 def session(job: Job) -> SparkSession:
-    return fx.session(master=f"local[{CORES}]")
+    return fx.session(master=job.master)
 
 
 def _adapted(query: Any) -> Any:

@@ -98,6 +98,10 @@ def _over(job: Job, run: Any, elapsed_s: float) -> bool:
 def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], Callable[[Any], dict[str, Any]]]:
     from fluxen.bench.spark import sources
 
+    if query.startswith("fluxen-skew-"):
+        from fluxen.bench.spark import ours, skew
+
+        return skew.session, skew.QUERIES[query], ours.state_of
     if query.startswith("fluxen-"):
         from fluxen.bench.spark import ours
 

@@ -1,6 +1,16 @@
-"""The figures of the Flux paper, in the simulator with the paper's parameters."""
+"""The figures of the Flux paper: in the simulator with the paper's parameters, some of them also on Spark."""
 
-from fluxen.experiments.flux import collection, degradation, hybrid, memory, perturbation, transient
+from fluxen.experiments.flux import (
+    collection,
+    degradation,
+    degradation_spark,
+    hybrid,
+    memory,
+    memory_spark,
+    perturbation,
+    perturbation_spark,
+    transient,
+)
 
 __all__ = ["FIGURES"]
 
@@ -9,9 +19,12 @@ FIGURES = {
     for figure in (
         transient.FIGURE,
         perturbation.FIGURE,
+        perturbation_spark.FIGURE,
         degradation.FIGURE,
+        degradation_spark.FIGURE,
         collection.FIGURE,
         memory.THROUGHPUT,
+        memory_spark.FIGURE,
         memory.LATENCY,
         hybrid.FIGURE,
     )

@@ -1,0 +1,150 @@
+"""What the Flux figures on real Spark share: eight sites on however few cores there are, service time by waiting.
+
+The query is the paper's windowed group-by (`fluxen.aggregate` with `last=`); `fluxen.testing.paced` makes its rows take
+their time. A batch's rate is its rows over the time its slowest site was busy: the paper's system has no micro-batches,
+so their fixed cost is left out of the claims. The rate of whole batches, fixed cost included, is in the data as well.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.experiments.figure import RunOptions
+from fluxen.policies import Static
+from fluxen.policies.base import Policy
+from fluxen.testing.paced import Load, paced
+
+__all__ = ["GROUPS_PER_SITE", "SECOND", "SITES", "Measured", "Stage", "stage", "uniform"]
+
+SITES = 8
+GROUPS_PER_SITE = 32
+SECOND = 1_000_000
+_SECONDS_PER_ROW = 1e-3
+
+
+def uniform(batches: int, rows: int, seed: int, keys: int = 20_000) -> list[pa.Table]:
+    """Rows with uniform keys, one second of event time per batch."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(batches):
+        ts = number * SECOND + np.sort(rng.integers(0, SECOND, rows))
+        made.append(
+            pa.table(
+                {
+                    "key": rng.integers(0, keys, rows),
+                    "ts": pa.array(ts).cast(pa.timestamp("us", "UTC")),
+                    "value": rng.random(rows),
+                }
+            )
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One run, batch by batch."""
+
+    rows: tuple[int, ...]
+    busy: tuple[float, ...]
+    """seconds the slowest site was busy"""
+    seconds: tuple[float, ...]
+    """of the whole batch, as Spark reports it"""
+    moves: tuple[tuple[int, int, int, int], ...]
+    """(batch after which, groups, donor, receiver)"""
+    sites: tuple[tuple[dict[str, Any], ...], ...]
+    """what each site reported"""
+    latency: tuple[float, ...]
+    """mean seconds from the arrival of a row to its results"""
+    batches: int
+    results: int
+
+    @property
+    def rates(self) -> list[float]:
+        return [rows / busy for rows, busy in zip(self.rows, self.busy)]
+
+    @property
+    def whole_rates(self) -> list[float]:
+        return [rows / seconds for rows, seconds in zip(self.rows, self.seconds)]
+
+    def offloaded(self, site: int) -> list[int]:
+        """Per batch: groups the site has given away before it, minus those it was given."""
+        net = np.zeros(len(self.rows), dtype=np.int64)
+        for batch, groups, donor, receiver in self.moves:
+            net[batch + 1 :] += groups * (int(donor == site) - int(receiver == site))
+        return [int(n) for n in net]
+
+
+class Stage:
+    """A Spark session on which one stage runs again and again."""
+
+    def __init__(self, spark: Any, options: RunOptions, directory: Path) -> None:
+        self.spark, self.options, self.directory = spark, options, directory
+        self._runs = 0
+
+    def run(
+        self,
+        label: str,
+        batches: list[pa.Table],
+        policy: Policy,
+        load: Load | None = None,
+        seconds_per_row: float = _SECONDS_PER_ROW,
+        seconds_per_byte: float = 0.0,
+        **adapt: Any,
+    ) -> Measured:
+        """Feed the batches through the windowed group-by and note what happened."""
+        import fluxen as fx
+        from fluxen.testing import feed
+
+        self.options.progress(f"running {label}")
+        self._runs += 1
+        place = self.directory / str(self._runs)
+        rows = feed(self.spark, batches, place / "input")
+        averages = fx.aggregate(rows, by="key", time="ts", mean=fx.avg("value"), last=10)
+        settings = {"sites": SITES, "partitions": SITES * GROUPS_PER_SITE, "policy": policy, **adapt}
+        query = paced(averages, seconds_per_row, load, seconds_per_byte).adapt(**settings)
+        results: list[int] = []
+        writer = query.writeStream.foreachBatch(lambda df, epoch: results.append(df.count()))
+        writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True)
+        run = writer.start()
+        run.awaitTermination()
+        progress = {entry["batchId"]: entry["durationMs"]["triggerExecution"] / 1e3 for entry in run.recentProgress}
+        sites = [tuple(epoch["stages"][0]["sites"]) for epoch in run.epochs]
+        return Measured(
+            rows=tuple(epoch["rows_in"] for epoch in run.epochs),
+            busy=tuple(max(site["busy_seconds"] for site in each) for each in sites),
+            seconds=tuple(progress.get(epoch["batch"], sum(epoch["seconds"].values())) for epoch in run.epochs),
+            moves=tuple(
+                (event["epoch"], len(event["detail"]["pgs"]), event["detail"]["donor"], event["detail"]["receiver"])
+                for event in run.events
+                if event["kind"] == "move" and event["outcome"] == "done"
+            ),
+            sites=tuple(sites),
+            latency=tuple(epoch["latency_seconds"] or 0.0 for epoch in run.epochs),
+            batches=len(batches),
+            results=sum(results),
+        )
+
+
+@contextmanager
+def stage(options: RunOptions) -> Iterator[Stage]:
+    """A session with a core for every site: they wait most of the time."""
+    from fluxen.spark.quiet import quiet_session
+
+    options.progress("starting Spark")
+    with tempfile.TemporaryDirectory(prefix="fluxen-figure-") as directory:
+        place = Path(directory)
+        with quiet_session(
+            place / "spark.log", app="fluxen-figure", master=f"local[{SITES}]", spark__sql__shuffle__partitions=2
+        ) as spark:
+            ready = Stage(spark, options, place)
+            # the first batches of a JVM are slow whatever they do
+            ready.run("a rehearsal", uniform(3, 800, options.seed), Static(), seconds_per_row=0.0)
+            yield ready

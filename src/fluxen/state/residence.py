@@ -1,0 +1,55 @@
+"""Which partition groups are in memory where memory is limited and groups take turns (Flux section 6).
+
+Metadata of an epoch. Segments are files in any case; a group "on disk" is one whose state a batch does not touch, so
+its pages need no memory, and whose rows wait (`fluxen.operators.backlog`). Whose turn it is, is decided between two
+batches in `fluxen.control.rotation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fluxen.state.routing import mask_of, ranges
+from fluxen.typing import Ints, Json, Mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Residence:
+    """Per partition group: where it is, since when, and whether the next batch reads it back."""
+
+    on_disk: Mask
+    turn: Ints
+    """the epoch after which the group last changed places"""
+    back: Mask
+    """groups that come back into memory for the next batch"""
+
+    @staticmethod
+    def everything(size: int) -> Residence:
+        """All groups in memory."""
+        nothing = np.zeros(size, dtype=np.bool_)
+        return Residence(on_disk=nothing, turn=np.full(size, -1, dtype=np.int64), back=nothing)
+
+    def sized(self, size: int) -> Residence:
+        """With room for groups that were added: in memory, until their turn comes."""
+        more = size - len(self.on_disk)
+        if more <= 0:
+            return self
+        return Residence(
+            on_disk=np.pad(self.on_disk, (0, more)),
+            turn=np.pad(self.turn, (0, more), constant_values=-1),
+            back=np.pad(self.back, (0, more)),
+        )
+
+    def to_json(self) -> Json:
+        return {"on_disk": ranges(self.on_disk), "turn": self.turn.tolist(), "back": ranges(self.back)}
+
+    @staticmethod
+    def from_json(data: Json) -> Residence:
+        size = len(data["turn"])
+        return Residence(
+            on_disk=mask_of(tuple(map(tuple, data["on_disk"])), size),
+            turn=np.array(data["turn"], dtype=np.int64),
+            back=mask_of(tuple(map(tuple, data["back"])), size),
+        )

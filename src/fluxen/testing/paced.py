@@ -1,0 +1,114 @@
+"""Operators that take their time: a site's service time emulated by waiting.
+
+A site that waits needs no processor, so many sites run on few cores and still show what a slow one does to a stage.
+Experiments and benchmarks put `Paced` around the operators of a query (`paced`); nothing in the engine knows about it.
+
+>>> load = SlowSites(sites=(1,), slowdown=2.0)
+>>> load.factor(site=0, now=0), load.factor(site=1, now=0)
+(1.0, 2.0)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from fluxen.operators.base import Operator, SiteBatch
+from fluxen.typing import MIN_TIME, Json
+
+__all__ = ["Load", "Paced", "SlowExecutor", "SlowSites", "paced"]
+
+
+class Load(Protocol):
+    """How many times longer than usual a row takes."""
+
+    def factor(self, site: int, now: int) -> float:
+        """At `site`, for rows up to the event time `now` (in microseconds)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowSites:
+    """Some sites are slower from an event time on: the rows themselves say when, so a replay slows at the same rows."""
+
+    sites: tuple[int, ...] = ()
+    slowdown: float = 1.0
+    since: int = MIN_TIME
+
+    def factor(self, site: int, now: int) -> float:
+        return self.slowdown if site in self.sites and now >= self.since else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowExecutor:
+    """The executor that is first to create the file `claim` is slower, whatever site it serves."""
+
+    claim: str
+    slowdown: float
+
+    def factor(self, site: int, now: int) -> float:
+        # the daemon that forks Python workers is one per executor
+        executor = str(os.getppid())
+        try:
+            with open(self.claim, "x", encoding="ascii") as file:
+                file.write(executor)
+            return self.slowdown
+        except FileExistsError:
+            with open(self.claim, encoding="ascii") as file:
+                return self.slowdown if file.read() == executor else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paced:
+    """An operator whose rows take `seconds` each, times what the load says; time it really takes is part of that."""
+
+    operator: Operator
+    seconds: float
+    load: Load
+    per_byte: float = 0.0
+    """seconds to read a byte of state back from disk, where groups take turns in memory"""
+
+    @property
+    def inputs(self) -> int:
+        return self.operator.inputs
+
+    @property
+    def sides(self) -> int:
+        return self.operator.sides
+
+    def identity(self) -> Json:
+        return self.operator.identity()
+
+    def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
+        return self.operator.horizons(used, following)
+
+    def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
+        return self.operator.compact(side, tables, horizon)
+
+    def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
+        started = time.perf_counter()
+        results = list(self.operator.process(batch))
+        left = self._service(batch) - (time.perf_counter() - started)
+        if left > 0:
+            time.sleep(left)
+        yield from results
+
+    def _service(self, batch: SiteBatch) -> float:
+        disk = batch.swapped * self.per_byte
+        given = [rows for rows in batch.inputs if len(rows.h)]
+        if not given:
+            return disk
+        site = int(batch.routing.sites_of(batch.routing.groups(given[0].h[:1]))[0])
+        now = max(int(rows.t.max()) for rows in given)
+        return disk + sum(rows.rows for rows in given) * self.seconds * self.load.factor(site, now)
+
+
+def paced(query: Any, seconds: float, load: Load | None = None, per_byte: float = 0.0) -> Any:
+    """A query whose first stage takes `seconds` per row at every site, and longer where the load says so."""
+    first, *rest = query.plans
+    slow = Paced(operator=first.stage.operator, seconds=seconds, load=load or SlowSites(), per_byte=per_byte)
+    return replace(query, plans=(replace(first, stage=replace(first.stage, operator=slow)), *rest))

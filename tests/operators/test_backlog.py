@@ -1,0 +1,148 @@
+"""The skew buffer: what waits, in which order it is processed, what holds the watermark back, and who decides."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import fluxen as fx
+import fluxen.testing as ft
+from fluxen.errors import FluxenError
+from fluxen.operators.backlog import Backlog, SkewBuffer
+from fluxen.testing import oracle
+
+SECOND = 1_000_000
+SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("v", pa.int64())])
+LAST = ft.aggregate(SCHEMA, "k", "ts", last=2, total=fx.sum("v"))
+TUMBLING = ft.aggregate(SCHEMA, "k", "ts", window="10 seconds", n=fx.count())
+ROOMY = SkewBuffer(seconds=1.0, bytes=1 << 20, piece_rows=1)
+
+
+def rows(keys: list[int], at: int, value: int = 1) -> pa.Table:
+    return pa.table({"k": keys, "ts": [at * SECOND] * len(keys), "v": [value] * len(keys)}, SCHEMA)
+
+
+def slow() -> Iterator[float]:
+    """A clock on which every activity takes longer than any budget."""
+    return itertools.count(0.0, 10.0)
+
+
+def bench(directory: Any, stage: ft.BenchStage, limit: SkewBuffer | None = ROOMY, **options: Any) -> ft.Bench:
+    ticks = slow()
+    options = {"sites": 1, "partitions": 16, **options}
+    return ft.Bench([stage], str(directory), buffer=limit, clock=lambda: next(ticks), **options)
+
+
+def waiting(found: ft.Bench) -> int:
+    return sum(site["waiting_rows"] for site in found.epoch.stats["stages"][0]["sites"])
+
+
+def test_a_site_without_time_leaves_rows_for_later_and_loses_none(tmp_path):
+    keys = list(range(20))
+    query = bench(tmp_path, LAST)
+    first = query.step(0, [rows(keys, 0)])
+    assert 0 < first.num_rows < 20
+    assert waiting(query) == 20 - first.num_rows
+    found = [first]
+    while query.flush_due():
+        found.append(query.flush())
+    assert sorted(pa.concat_tables(found).column("k").to_pylist()) == keys
+
+
+def test_rows_of_a_key_are_processed_in_the_order_of_their_batches(tmp_path):
+    batches = [rows(list(range(12)), at, value) for at, value in ((5, 1), (3, 10), (4, 100))]
+    query = bench(tmp_path, LAST)
+    found = [query.step(number, [table]) for number, table in enumerate(batches)]
+    assert len(query.epoch.stages[0].waiting) > 1
+    while query.flush_due():
+        found.append(query.flush())
+    expected = oracle.last(batches, ["k"], "ts", 2, {"total": fx.sum("v")})
+    assert oracle.canonical_rows(pa.concat_tables(found).to_pylist()) == oracle.canonical_rows(expected)
+
+
+def test_a_full_buffer_is_back_pressure(tmp_path):
+    query = bench(tmp_path, LAST, SkewBuffer(seconds=1.0, bytes=1, piece_rows=1))
+    assert query.step(0, [rows(list(range(20)), 0)]).num_rows == 20
+    assert waiting(query) == 0
+
+
+def test_waiting_rows_hold_the_watermark_back_but_not_the_judgement_of_late_ones(tmp_path):
+    query = bench(tmp_path, TUMBLING)
+    query.step(0, [rows(list(range(20)), 1)])
+    query.step(1, [rows([100], 25)])  # closes [0, 10), of which some rows still wait
+    stage = query.epoch.stages[0]
+    assert stage.watermarks[0] == 1 * SECOND
+    assert stage.frontier[0] == 25 * SECOND
+    query.step(2, [rows([5], 2)])  # late by the frontier, though its window is open
+    found = []
+    while query.flush_due():
+        found.append(query.flush())
+    closed = pa.concat_tables(found)
+    assert sorted(closed.column("k").to_pylist()) == list(range(20))
+    assert set(closed.column("n").to_pylist()) == {1}
+
+
+def test_waiting_rows_move_with_their_group(tmp_path):
+    query = bench(tmp_path, LAST, sites=2)
+    first = query.step(0, [rows(list(range(40)), 0)], reroute=lambda stage, routing: routing.moved(range(16), 1))
+    assert waiting(query) > 0
+    query = bench(tmp_path, LAST, None, sites=2)  # and a limit that is gone leaves nothing behind
+    rest = query.flush()
+    assert not query.flush_due()
+    assert sorted([*first.column("k").to_pylist(), *rest.column("k").to_pylist()]) == list(range(40))
+
+
+def backlog(query: ft.Bench, limit: SkewBuffer | None = ROOMY) -> Backlog:
+    return Backlog(
+        store=query.store,
+        epoch=0,
+        stage=0,
+        site=0,
+        before=query.epoch.stages[0],
+        sides=1,
+        inputs=[LAST.encode(0, rows(list(range(20)), 0))],
+        limit=limit,
+        follow=True,
+    )
+
+
+def taken(work: Backlog, pieces: int) -> list[Any]:
+    """Let the time be over after so many pieces."""
+    done: list[Any] = []
+    for piece in work.pieces(lambda: 10.0 if len(done) >= pieces else 0.0):
+        done.append(piece)
+    return done
+
+
+def groups_of(pieces: list[Any]) -> set[int]:
+    return {int(group) for piece in pieces for group in piece.groups.nonzero()[0]}
+
+
+def test_attempts_of_a_batch_follow_the_first_decision(tmp_path):
+    query = bench(tmp_path, LAST)
+    first = backlog(query)
+    expected = groups_of(taken(first, 3))
+    for limit in (ROOMY, None):  # a restart may have switched the buffer off: the epoch's results stay what they were
+        again = backlog(query, limit)
+        assert groups_of(taken(again, 99)) == expected
+        assert groups_of(again.waiting) == groups_of(first.waiting)
+
+
+def test_an_attempt_that_was_behind_the_one_that_decided_catches_up(tmp_path):
+    query = bench(tmp_path, LAST)
+    late, winner = backlog(query), backlog(query)
+    expected = groups_of(taken(winner, 5))
+    assert groups_of(taken(late, 2)) == expected
+    assert groups_of(late.waiting) == groups_of(winner.waiting)
+
+
+def test_an_attempt_that_was_ahead_of_the_one_that_decided_gives_up(tmp_path):
+    query = bench(tmp_path, LAST)
+    ahead, winner = backlog(query), backlog(query)
+    taken(winner, 2)
+    with pytest.raises(FluxenError, match="another attempt"):
+        taken(ahead, 5)
