@@ -18,6 +18,7 @@ from fluxen.operators import functions as fx
 from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.tree import TreeJoin
+from fluxen.policies import Policy, Static
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
 from fluxen.state.trees import canonical, write
@@ -167,7 +168,13 @@ def random_tree(rng: np.random.Generator, inputs: list[int]) -> Any:
 
 
 def replay(
-    case: Case, history: Histories, directory: str, *, can_isolate: bool = True, spills: bool = False
+    case: Case,
+    history: Histories,
+    directory: str,
+    *,
+    can_isolate: bool = True,
+    spills: bool = False,
+    policy: Callable[[], Policy] = Static,
 ) -> list[str]:
     """Run the case through a random history and give back what an idempotent sink would hold."""
     delivered: dict[int, list[dict[str, Any]]] = {}
@@ -181,7 +188,7 @@ def replay(
     memory = history.memory()
 
     def opened(crash: int | None) -> ft.Bench:
-        options = {"sites": 2, "partitions": 8, "sink": sink, "crash_after": crash, "memory": memory}
+        options = {"sites": 2, "partitions": 8, "sink": sink, "crash_after": crash, "memory": memory, "policy": policy}
         return ft.Bench(case.stages, directory, **options, **history.buffer())
 
     def surviving(work: Callable[[ft.Bench], Any]) -> None:

@@ -22,13 +22,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due, with_routing
-from fluxen.control.rotation import Memory, take_turns
+from fluxen.control.rotation import Memory
 from fluxen.control.spilling import cleaning_up
 from fluxen.operators.backlog import SkewBuffer
-from fluxen.operators.base import Input, Spillable
+from fluxen.operators.base import Input
 from fluxen.operators.site import SiteJob, run_site
 from fluxen.operators.tracks import receives
+from fluxen.policies import Policy, Static
 from fluxen.state.epoch import Epoch, EpochLog, StageState
 from fluxen.state.record import CommitRecord, missing_sites, read_records
 from fluxen.state.routing import Routing
@@ -100,16 +102,20 @@ class Bench:
         buffer: SkewBuffer | None = None,
         clock: Callable[[], float] = time.perf_counter,
         memory: Memory | None = None,
+        policy: Callable[[], Policy] = Static,
     ) -> None:
         self.stages = list(stages)
         self.store = FaultyStore(directory, crash_after)
         self.log = EpochLog(self.store)
         self.sink = sink
-        self.buffer, self.clock, self.memory = buffer, clock, memory
+        self.buffer, self.clock = buffer, clock
         plain = [stage.stage for stage in stages]
         self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
         routing = Routing.even(partitions=partitions, sites=sites)
         self.epoch: Epoch = self.log.latest() or first_epoch(plain, [routing] * len(plain))
+        self._adaptations = [Adaptation(policy=policy(), memory=memory, operator=stage.operator) for stage in plain]
+        for adaptation, snapshot in zip(self._adaptations, self.epoch.control.get("stages", [])):
+            adaptation.restore(snapshot)
         self.log.sweep(self.epoch.number)
         self._attempt = 0
         self._resumed = self.epoch.number + 1
@@ -177,26 +183,25 @@ class Bench:
             self.sink(number, results)
         records = read_records(self.store, number)
         assert not missing_sites(records, expected(before)), "a site left no record"
-        epoch = advance(before, [stage.stage for stage in self.stages], records, batch=batch)
+        epoch = self._adapted(advance(before, [stage.stage for stage in self.stages], records, batch=batch), records)
         if reroute is not None:
             moved = tuple(with_routing(s, reroute(i, s.routing)) for i, s in enumerate(epoch.stages))
             epoch = replace(epoch, stages=moved)
         if spill is not None:
             epoch = replace(epoch, stages=tuple(spill(i, s, number) for i, s in enumerate(epoch.stages)))
-        epoch = replace(epoch, stages=tuple(self._turns(i, s, records, number) for i, s in enumerate(epoch.stages)))
         self.log.commit(epoch)
         self.epoch = epoch
         self.log.collect(number)
         return results
 
-    def _turns(
-        self, stage: int, state: StageState, records: Mapping[tuple[int, int], CommitRecord], number: int
-    ) -> StageState:
-        """Groups on disk take turns, as `fluxen.control.adaptation` has them do."""
-        if self.memory is None or isinstance(self.stages[stage].stage.operator, Spillable):
-            return replace(state, residence=None)
-        mine = [record for (place, _), record in sorted(records.items()) if place == stage]
-        return take_turns(state, mine, self.memory, number)
+    def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> Epoch:
+        """What the policy makes of it; an epoch is a second to it."""
+        stages = []
+        for number, (adaptation, state) in enumerate(zip(self._adaptations, epoch.stages)):
+            mine = [record for (stage, _), record in sorted(records.items()) if stage == number]
+            stages.append(adaptation.after(state, mine, float(epoch.number), epoch=epoch.number))
+        control = {"stages": [adaptation.snapshot() for adaptation in self._adaptations]}
+        return replace(epoch, stages=tuple(stages), control=control)
 
     def _evaluate(self, before: Epoch, inputs: Sequence[pa.Table] | None) -> pa.Table:
         rows = inputs

@@ -22,7 +22,7 @@ from fluxen.policies import Static
 from fluxen.policies.base import Policy
 from fluxen.testing.paced import Load, paced
 
-__all__ = ["GROUPS_PER_SITE", "SECOND", "SITES", "Measured", "Stage", "stage", "uniform"]
+__all__ = ["GROUPS_PER_SITE", "SECOND", "SITES", "Measured", "Stage", "filling", "stage", "uniform"]
 
 SITES = 8
 GROUPS_PER_SITE = 32
@@ -46,6 +46,17 @@ def uniform(batches: int, rows: int, seed: int, keys: int = 20_000) -> list[pa.T
             )
         )
     return made
+
+
+def filling(keys: int) -> pa.Table:
+    """One row of each key, at the beginning of time."""
+    return pa.table(
+        {
+            "key": np.arange(keys),
+            "ts": pa.array(np.zeros(keys, dtype=np.int64)).cast(pa.timestamp("us", "UTC")),
+            "value": np.ones(keys),
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,46 @@
+"""Every policy in charge of random queries, with crashes between any two steps: results stay the oracle's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fluxen import policies
+from fluxen.policies import Policy
+from tests.histories import Histories, aggregate_cases, distinct_cases, join_cases, replay
+
+# an epoch is a second to the policies here: each one may decide after every batch
+EAGER: dict[str, Callable[[], Policy]] = {
+    "Static": policies.Static,
+    "Random": lambda: policies.Random(seed=3, period=0.5, moves=3),
+    "FluxLoad": lambda: policies.FluxLoad(min_collection=0.5, groups_per_move=2),
+    "FluxMemory": lambda: policies.FluxMemory(min_collection=0.5),
+    "FluxHybrid": lambda: policies.FluxHybrid(min_collection=0.5),
+    "LocalDisk": policies.LocalDisk,
+    "LazyDisk": policies.LazyDisk,
+    "ActiveDisk": policies.ActiveDisk,
+}
+
+
+class Governed(Histories):
+    """What moves is the policy's business alone."""
+
+    def reroute(self, heavy: list[int]) -> None:
+        return None
+
+
+def test_no_policy_is_left_out():
+    assert set(EAGER) == set(policies.__all__) - {"Policy", "Stats", "Suggestion"}
+
+
+@pytest.mark.parametrize("name", EAGER)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=st.one_of(join_cases(), aggregate_cases(), distinct_cases()), history=st.data())
+def test_results_equal_the_oracle_under_every_policy(name, case, history):
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Governed(history), directory, policy=EAGER[name])
+    assert results == case.expected()
