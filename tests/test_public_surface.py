@@ -35,6 +35,7 @@ NAMES = {
     "LocalDisk",
     "LazyDisk",
     "ActiveDisk",
+    "RiverDQ",
     "UniformHash",
     "ConsistentHash",
     "Scan",

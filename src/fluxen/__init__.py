@@ -27,7 +27,7 @@ _PUBLIC = {
     "first": "fluxen.operators.functions",
     "last": "fluxen.operators.functions",
     **dict.fromkeys(
-        ["Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid", "LocalDisk", "LazyDisk", "ActiveDisk"],
+        ["Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid", "LocalDisk", "LazyDisk", "ActiveDisk", "RiverDQ"],
         "fluxen.policies",
     ),
     **dict.fromkeys(
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from fluxen.policies import LazyDisk as LazyDisk
     from fluxen.policies import LocalDisk as LocalDisk
     from fluxen.policies import Random as Random
+    from fluxen.policies import RiverDQ as RiverDQ
     from fluxen.policies import Static as Static
     from fluxen.spark.query import Query as Query
     from fluxen.spark.query import aggregate as aggregate

@@ -20,6 +20,7 @@ EAGER: dict[str, Callable[[], Policy]] = {
     "FluxLoad": lambda: policies.FluxLoad(min_collection=0.5, groups_per_move=2),
     "FluxMemory": lambda: policies.FluxMemory(min_collection=0.5),
     "FluxHybrid": lambda: policies.FluxHybrid(min_collection=0.5),
+    "RiverDQ": lambda: policies.RiverDQ(gain=0.0),
     "LocalDisk": policies.LocalDisk,
     "LazyDisk": policies.LazyDisk,
     "ActiveDisk": policies.ActiveDisk,

@@ -92,12 +92,17 @@ class Stateful:
             if result is not None and result.num_rows:
                 batch.rows_out[group] += result.num_rows
                 yield self._conforming(result)
+        # a group that had no state and has none now leaves no trace
+        kept = np.array([s is not None or int(g) in before for s, g in zip(states, ids)], dtype=np.bool_)
         by_key = np.argsort(keys)
+        by_key = by_key[kept[by_key]]
+        if len(by_key) == 0:
+            return
         batch.state = [
             pa.table(
                 {
                     "_h": pa.array(keys[by_key]),
-                    "_t": pa.array(np.full(len(keys), int(rows.t.max()), dtype=np.int64)),
+                    "_t": pa.array(np.full(len(by_key), int(rows.t.max()), dtype=np.int64)),
                     "state": pa.array(states, pa.large_binary()).take(pa.array(by_key)),
                 }
             )

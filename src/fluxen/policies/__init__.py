@@ -8,6 +8,7 @@ from fluxen.policies.flux_memory import FluxMemory
 from fluxen.policies.lazy_disk import LazyDisk
 from fluxen.policies.local_disk import LocalDisk
 from fluxen.policies.random_moves import Random
+from fluxen.policies.river import RiverDQ
 from fluxen.policies.static import Static
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "LocalDisk",
     "Policy",
     "Random",
+    "RiverDQ",
     "Static",
     "Stats",
     "Suggestion",

@@ -14,6 +14,7 @@ from pyspark.sql import types as st
 
 from fluxen.errors import ConfigError, QueryError
 from fluxen.operators.functions import Aggregate
+from fluxen.policies import RiverDQ
 from fluxen.spark import stages
 from fluxen.spark.options import Adapt
 from fluxen.spark.stages import Keys, Length, StagePlan
@@ -151,8 +152,13 @@ def distinct(
     return _query([stream], stages.distinct_stage(stream, by, time, within, lateness))
 
 
-def stateful(stream: DataFrame, by: Keys, operator: Any, time: str | None = None) -> Query:
+def stateful(stream: DataFrame, by: Keys | None, operator: Any, time: str | None = None) -> Query:
     """User code over partition groups: an object with process, extract, install and info (see
-    `fluxen.operators.stateful.GroupOperator`)."""
+    `fluxen.operators.stateful.GroupOperator`).
+
+    With `by=None` the code keeps no state and must not care which rows come together: rows are routed by what sites
+    have time for (`RiverDQ`, unless `adapt` names another policy), not by what is in them.
+    """
     _streaming(stream, "the input of stateful()")
-    return _query([stream], stages.stateful_stage(stream, by, time, operator))
+    query = _query([stream], stages.stateful_stage(stream, by, time, operator))
+    return query if by is not None else query.adapt(policy=RiverDQ())

@@ -94,6 +94,11 @@ def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool) -> list[Colum
     return hashes
 
 
+def hashable_columns(df: DataFrame) -> list[str]:
+    """Columns that a hash may be made of."""
+    return [found.name for found in df.schema.fields if not _unequal(found.dataType)]
+
+
 def event_time(df: DataFrame, time: str | None) -> Column:
     """`_t`: microseconds since 1970, null where the column is null."""
     if time is None:

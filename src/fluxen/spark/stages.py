@@ -25,7 +25,7 @@ from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.tree import TreeJoin
 from fluxen.operators.wire import IN, WEIGHT, Wire
 from fluxen.spark.partials import measures, one_by_one, pre_aggregate, result_spark_type
-from fluxen.spark.split import event_time, field, key_hashes, lay_out, quoted
+from fluxen.spark.split import event_time, field, hashable_columns, key_hashes, lay_out, quoted
 from fluxen.spark.types import arrow_schema, arrow_type
 from fluxen.state.segment import H2, H, T
 from fluxen.typing import MIN_TIME, UNBOUNDED
@@ -357,8 +357,12 @@ def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | N
     return _plan(operator, late, [df], _row_project(keys, time, timed_only=True), df.schema.fields)
 
 
-def stateful_stage(df: DataFrame, by: Keys, time: str | None, operator: Any) -> StagePlan:
-    keys = _keys(by, "by")
+def stateful_stage(df: DataFrame, by: Keys | None, time: str | None, operator: Any) -> StagePlan:
+    keys = hashable_columns(df) if by is None else _keys(by, "by")
+    if not keys:
+        raise QueryError(
+            "the input of stateful() has no column that can be hashed, so by=None has nothing to spread by"
+        )
     _check_names(df, "the input of stateful()")
     if not isinstance(operator, GroupOperator):
         raise QueryError(
@@ -369,7 +373,8 @@ def stateful_stage(df: DataFrame, by: Keys, time: str | None, operator: Any) -> 
     schema = operator.schema
     if isinstance(schema, str):
         schema = st.StructType.fromDDL(schema) if hasattr(st.StructType, "fromDDL") else _parse_ddl(df, schema)
-    described = {"by": _described(df, keys), "time": time, "code": type(operator).__qualname__}
+    named = None if by is None else _described(df, keys)
+    described = {"by": named, "time": time, "code": type(operator).__qualname__}
     runner = Stateful(
         operator=operator, columns=columns, ties=ties, results=arrow_schema(schema.fields), described=described
     )

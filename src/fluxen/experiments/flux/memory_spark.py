@@ -23,7 +23,7 @@ __all__ = ["FIGURE"]
 SITE = 0
 GROUPS = 16
 """Partition groups per site."""
-SHORT, AMPLE = 0.6, 3.0
+SHORT, AMPLE = 0.6, 1.75
 """Memory of the pressed site and of the others, in units of the state that the first batch leaves at a site."""
 _SETTLED = 3
 """Batches at the end over which a level is taken."""
@@ -38,13 +38,13 @@ class Filled:
 
 
 def run(options: RunOptions) -> list[Row]:
-    count = int(options.params.get("batches", 17))
+    count = int(options.params.get("batches", 14))
     keys = int(options.params.get("keys", 400_000))
     size = int(options.params.get("rows", 8_000))
     batches = [filling(keys), *uniform(count, size, options.seed, keys=keys)[1:]]
     settings: dict[str, Any] = {"partitions": SITES * GROUPS}
     with stage(options) as spark:
-        ample = spark.run("ample memory", batches[:5], Static(), Filled(), **settings)
+        ample = spark.run("ample memory", batches[:4], Static(), Filled(), **settings)
         need = max(site["state_bytes"] for site in ample.sites[0])
         memory = [int((SHORT if site == SITE else AMPLE) * need) for site in range(SITES)]
         # a quarter of the memory, which a batch may swap, in about the time its rows take
@@ -56,8 +56,8 @@ def run(options: RunOptions) -> list[Row]:
     return [
         {
             "batch": i,
-            "unloaded": float(np.mean(ample.rates[2:])),
-            "unloaded_latency_s": float(np.mean(ample.latency[2:])),
+            "unloaded": float(np.mean(ample.rates[1:])),
+            "unloaded_latency_s": float(np.mean(ample.latency[1:])),
             "static": static.rates[i] if i < static.batches else None,
             "memory": moved.rates[i],
             "static_latency_s": static.latency[i] if i < static.batches else None,
