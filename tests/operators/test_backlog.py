@@ -96,7 +96,7 @@ def test_waiting_rows_move_with_their_group(tmp_path):
     assert sorted([*first.column("k").to_pylist(), *rest.column("k").to_pylist()]) == list(range(40))
 
 
-def backlog(query: ft.Bench, limit: SkewBuffer | None = ROOMY) -> Backlog:
+def backlog(query: ft.Bench, limit: SkewBuffer | None = ROOMY, *, follow: bool = False) -> Backlog:
     return Backlog(
         store=query.store,
         epoch=0,
@@ -106,7 +106,7 @@ def backlog(query: ft.Bench, limit: SkewBuffer | None = ROOMY) -> Backlog:
         sides=1,
         inputs=[LAST.encode(0, rows(list(range(20)), 0))],
         limit=limit,
-        follow=True,
+        follow=follow,
     )
 
 
@@ -127,7 +127,7 @@ def test_attempts_of_a_batch_follow_the_first_decision(tmp_path):
     first = backlog(query)
     expected = groups_of(taken(first, 3))
     for limit in (ROOMY, None):  # a restart may have switched the buffer off: the epoch's results stay what they were
-        again = backlog(query, limit)
+        again = backlog(query, limit, follow=True)
         assert groups_of(taken(again, 99)) == expected
         assert groups_of(again.waiting) == groups_of(first.waiting)
 
@@ -146,3 +146,10 @@ def test_an_attempt_that_was_ahead_of_the_one_that_decided_gives_up(tmp_path):
     taken(winner, 2)
     with pytest.raises(FluxenError, match="another attempt"):
         taken(ahead, 5)
+
+
+def test_a_batch_begun_without_a_limit_is_not_cut_by_one_that_a_restart_brings(tmp_path):
+    query = bench(tmp_path, LAST)
+    again = backlog(query, ROOMY, follow=True)
+    assert groups_of(taken(again, 2)) == set(range(16))
+    assert again.waiting == []

@@ -95,7 +95,7 @@ class Backlog:
         limit: SkewBuffer | None,
         follow: bool,
     ) -> None:
-        self.store, self.epoch, self.stage, self.sides, self.limit = store, epoch, stage, sides, limit
+        self.store, self.epoch, self.stage, self.sides = store, epoch, stage, sides
         self.routing = before.routing
         self.owned = before.routing.owned(site)
         self.late_before = dict(before.waiting)
@@ -109,6 +109,8 @@ class Backlog:
         self._spooled: list[Piece] = []
         """what waits because its group is on disk, whatever the clock says"""
         self._known = decided(store, epoch, stage) if limit is not None or follow else []
+        # a run without a limit has decided, too: that nothing waits
+        self.limit = None if follow and not self._known else limit
 
     def _buffered(self, before: StageState, site: int, inputs: list[Input]) -> Iterator[_Arrival]:
         refs = visible(before.buffer, self.routing, site)

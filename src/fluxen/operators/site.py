@@ -51,7 +51,7 @@ class SiteJob:
     buffer: SkewBuffer | None = None
     """how long a site may work on the batch and how much may wait; None for as long as it takes"""
     follow: bool = False
-    """a run before this one may have decided what of this batch waits, whether or not there is a limit now"""
+    """a run before this one has begun this batch: what it decided counts, whether or not there is a limit now"""
     clock: Callable[[], float] = time.perf_counter
 
     @property

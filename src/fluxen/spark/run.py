@@ -88,7 +88,7 @@ class Run:
             for stage in self._stages
         ]
         self._epoch: Epoch
-        self._resumed: int
+        self._resumed: int | None = None
         self._spark_query: StreamingQuery
 
     # ---- life
@@ -98,10 +98,10 @@ class Run:
         self._epoch = self._log.latest() or self._first()
         for adaptation, snapshot in zip(self._adaptations, self._epoch.control.get("stages", [])):
             adaptation.restore(snapshot)
+        self._resumed = self._epoch.number + 1 if self._log.begun(self._epoch.number + 1) else None
         self._log.sweep(self._epoch.number)
         self._epoch = self._rescaled_at_start(self._epoch)
-        self._resumed = self._epoch.number + 1
-        intent = self._log.intent(self._resumed)
+        intent = self._log.intent(self._epoch.number + 1)
         if intent is not None:
             self._flush(ended=intent["ended"], cleanup=intent.get("cleanup", False))
         plan = self._query.plans[0]

@@ -212,6 +212,10 @@ class EpochLog:
         except FileNotFoundError:
             return None
 
+    def begun(self, number: int) -> bool:
+        """Whether some site has finished its share of an epoch that was not committed; ask before `sweep`."""
+        return bool(self.store.list(record_directory(number)))
+
     def collect(self, newest: int) -> None:
         """Forget epochs older than the kept ones, and delete what only they referred to."""
         expired = [number for number in self._referenced if number < newest - KEEP]

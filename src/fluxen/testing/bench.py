@@ -116,9 +116,9 @@ class Bench:
         self._adaptations = [Adaptation(policy=policy(), memory=memory, operator=stage.operator) for stage in plain]
         for adaptation, snapshot in zip(self._adaptations, self.epoch.control.get("stages", [])):
             adaptation.restore(snapshot)
+        self._resumed = self.epoch.number + 1 if self.log.begun(self.epoch.number + 1) else None
         self.log.sweep(self.epoch.number)
         self._attempt = 0
-        self._resumed = self.epoch.number + 1
         intent = self.log.intent(self.epoch.number + 1)
         if intent is not None:
             self._flush(intent["ended"], cleanup=intent.get("cleanup", False))
