@@ -38,13 +38,13 @@ class Filled:
 
 
 def run(options: RunOptions) -> list[Row]:
-    count = int(options.params.get("batches", 14))
-    keys = int(options.params.get("keys", 400_000))
-    size = int(options.params.get("rows", 8_000))
+    count = int(options.params.get("batches", 12))
+    keys = int(options.params.get("keys", 200_000))
+    size = int(options.params.get("rows", 6_000))
     batches = [filling(keys), *uniform(count, size, options.seed, keys=keys)[1:]]
     settings: dict[str, Any] = {"partitions": SITES * GROUPS}
     with stage(options) as spark:
-        ample = spark.run("ample memory", batches[:4], Static(), Filled(), **settings)
+        ample = spark.run("ample memory", batches[:3], Static(), Filled(), **settings)
         need = max(site["state_bytes"] for site in ample.sites[0])
         memory = [int((SHORT if site == SITE else AMPLE) * need) for site in range(SITES)]
         # a quarter of the memory, which a batch may swap, in about the time its rows take
