@@ -96,7 +96,7 @@ def test_a_failed_action_is_logged_with_its_error_and_frees_its_sites() -> None:
         (Cleanup(site=0, pgs=(0,), why=""), "nothing on disk"),
         (Rescale(sites=0, why=""), "at least one site"),
         (Rescale(sites=3, why=""), "already has 3"),
-        (Replan(site=4, order=("a", "b"), why=""), "site 4 does not exist"),
+        (Replan(site=4, tree="(0 1)", why=""), "site 4 does not exist"),
         (Repartition(explicit=(), placement=((0, 8),), why=""), "site 8"),
     ],
 )

@@ -20,11 +20,12 @@ from fluxen.control.relocation import Relocations
 from fluxen.control.repartition import Repartitioner
 from fluxen.control.rotation import Memory, capacity_of, take_turns, with_disk
 from fluxen.control.spilling import cleanup, observed, spill, unspill
+from fluxen.control.replanning import Planning
 from fluxen.control.stats import SiteRecord, collect
 from fluxen.operators.base import Operator, Spillable
 from fluxen.partitioning import Partitioner
 from fluxen.policies import LocalDisk, Policy, Static, Stats
-from fluxen.policies.base import Cleanup, Move, Repartition, Rescale, Spill, Suggestion, Unspill
+from fluxen.policies.base import Cleanup, Move, Repartition, Replan, Rescale, Spill, Suggestion, Unspill
 from fluxen.state import generations
 from fluxen.state.epoch import StageState
 from fluxen.state.generations import overdue
@@ -48,6 +49,7 @@ class Adaptation:
         divisible: bool = True,
         limits: Limits | None = None,
         operator: Operator | None = None,
+        planning: Planning | None = None,
     ) -> None:
         self.spillable = isinstance(operator, Spillable)
         limited = memory is not None and self.spillable
@@ -62,6 +64,7 @@ class Adaptation:
         self.repartitioner = None if partitioner is None else Repartitioner(partitioner, divisible=divisible)
         self.memory = memory
         self._held: Floats = np.zeros(0)
+        self.planning = planning
 
     def first(self, routing: Routing) -> Routing:
         """The routing of a query that has seen no rows."""
@@ -80,28 +83,54 @@ class Adaptation:
         """The stage as the next batch finds it; the last one, of this `epoch`, took `seconds` in all."""
         if self.spillable and self.memory is not None:
             state = observed(state, *_rows(state.routing, records), now)
-        stats = self._stats(state, records, seconds)
+        stats = _with_copies(self._stats(state, records, seconds), state)
         if state.residence is not None:
             stats = with_disk(stats, state.residence)
         self._held = stats.bytes
         if self.repartitioner is not None:
             self.repartitioner.observe(state.routing, records)
         self.relocations.finish(records, now)
+        if self.planning is not None:
+            self.planning.observe(state, records)
+            self.planning.conclude(state, records, self.manager, now)
+            requests = [*requests, *self.planning.suggestions(state, now)]
         actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
         if self.overflow is not None:
             actions += self.manager.submit(self.overflow.suggest(stats, now), stats, now)
-        routing = state.routing
         for action in actions:
             if isinstance(action.suggestion, Spill | Unspill | Cleanup) and self.spillable:
                 state = self._to_or_from_disk(action, state, epoch, now)
-            else:
-                routing = self._carry_out(action, routing, stats, now)
+                continue
+            planned = self._planned(action, state, stats, records, epoch, now)
+            if planned is None:
+                planned = with_routing(state, self._carry_out(action, state.routing, stats, now))
+            state = planned
+        routing = state.routing
         if self.repartitioner is not None and routing.sites == state.routing.sites and not actions:
             routing = self._rebalance(routing, stats, now)
         following = with_routing(self._cleaned_in_time(state, now), routing)
         if not self.rotates or self.memory is None:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
+
+    def _planned(
+        self,
+        action: Action,
+        state: StageState,
+        stats: Stats,
+        records: Sequence[CommitRecord],
+        epoch: int,
+        now: float,
+    ) -> StageState | None:
+        """What concerns plans: another tree for a site, or a move that depends on them. None for anything else."""
+        if self.planning is None:
+            return None
+        if isinstance(action.suggestion, Replan):
+            self.manager.finish(action.id, now)
+            return self.planning.replanned(state, action.suggestion, now)
+        if isinstance(action.suggestion, Move) and self.repartitioner is None and state.residence is None:
+            return self.planning.move(state, action, self.manager, epoch=epoch, now=now, stats=stats, records=records)
+        return None
 
     def _to_or_from_disk(self, action: Action, state: StageState, epoch: int, now: float) -> StageState:
         suggestion = action.suggestion
@@ -218,12 +247,14 @@ class Adaptation:
     def snapshot(self) -> Json:
         repartitioner = None if self.repartitioner is None else self.repartitioner.snapshot()
         policy = type(self.manager.policy).__name__
+        planning = None if self.planning is None else self.planning.snapshot()
         return {
             "policy": policy,
             "manager": self.manager.snapshot(),
             "repartitioner": repartitioner,
             "overflow": None if self.overflow is None else self.overflow.snapshot(),
             "relocations": self.relocations.snapshot(),
+            "planning": planning,
         }
 
     def restore(self, state: Json) -> None:
@@ -237,6 +268,8 @@ class Adaptation:
             self.overflow.restore(state["overflow"])
         if self.repartitioner is not None and state["repartitioner"] is not None:
             self.repartitioner.restore(state["repartitioner"])
+        if self.planning is not None and state.get("planning") is not None:
+            self.planning.restore(state["planning"])
 
 
 def _rows(routing: Routing, records: Sequence[CommitRecord]) -> tuple[Floats, Floats]:
@@ -256,6 +289,15 @@ def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
     for group, site in suggestion.placement:
         routing = routing.moved(np.array([group], dtype=np.int32), site)
     return routing
+
+
+def _with_copies(stats: Stats, state: StageState) -> Stats:
+    """Copies that the senders of moves still keep count as moving: nobody may move them again."""
+    if not state.tracks:
+        return stats
+    moving = stats.moving.copy()
+    moving[[track.group for track in state.tracks]] = True
+    return replace(stats, moving=moving)
 
 
 def moved_bytes(before: Routing, after: Routing, stats: Stats) -> int:

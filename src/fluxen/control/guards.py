@@ -66,8 +66,10 @@ def touches(suggestion: Suggestion) -> tuple[int, ...] | None:
     match suggestion:
         case Move():
             return (suggestion.donor, suggestion.receiver)
-        case Spill() | Unspill() | Cleanup() | Replan():
+        case Spill() | Unspill() | Cleanup():
             return (suggestion.site,)
+        case Replan():
+            return ()  # done between two batches, whatever else goes on at the site
         case Rescale() | Repartition():
             return None
 
@@ -104,7 +106,8 @@ def _unknown(suggestion: Suggestion, stats: Stats) -> str | None:
         case Rescale():
             return "a stage needs at least one site" if suggestion.sites < 1 else None
         case Replan():
-            return None
+            known = 0 <= suggestion.site < stats.sites
+            return None if known else f"site {suggestion.site} does not exist: the stage has sites 0..{stats.sites - 1}"
         case Repartition():
             for pg, site in suggestion.placement:
                 if not 0 <= site < stats.sites:

@@ -127,6 +127,15 @@ class Manager:
         self._log.append(event)
         self._fresh.append(event)
 
+    def log_step(self, *, kind: str, what: str, why: str, now: float, detail: Mapping[str, Any]) -> Event:
+        """Log one step of an adaptation that takes several."""
+        event = Event(
+            id=self._take_id(), when=now, last=now, kind=kind, what=what, why=why, outcome="done", detail=dict(detail)
+        )
+        self._log.append(event)
+        self._fresh.append(event)
+        return event
+
     def snapshot(self) -> dict[str, Any]:
         """Everything the next step depends on, JSON-able. The log is left out: see `new_events`."""
         return {

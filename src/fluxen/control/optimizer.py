@@ -189,7 +189,7 @@ class Optimizer:
     def suggest(self, site: int, tree: str, now: float) -> tuple[Tree, float, float] | None:
         """(a better tree, its price, the present one's) for a site that runs `tree`, or None."""
         seen = self.seen.get(site)
-        if seen is None or not sum(seen.rows) or now < self._rest.get(site, now):
+        if seen is None or sum(seen.rows) <= 0 or now < self._rest.get(site, now):
             return None
         present = price(read(tree), seen, self.costs)
         found, cost = best_tree(seen, self.costs)

@@ -224,11 +224,11 @@ class Rescale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replan:
-    """Use another join order at one site."""
+    """Run another join tree at one site; `tree` has the inputs' numbers, as in "((0 1) 2)"."""
 
     kind: ClassVar[str] = "replan"
     site: int
-    order: tuple[str, ...]
+    tree: str
     why: str
 
 
@@ -292,7 +292,7 @@ def describe(suggestion: Suggestion) -> str:
         case Rescale():
             return f"rescale to {suggestion.sites} sites"
         case Replan():
-            return f"replan site {suggestion.site} as {' > '.join(suggestion.order)}"
+            return f"replan site {suggestion.site} as {suggestion.tree}"
         case Repartition():
             return (
                 f"repartition: {len(suggestion.explicit)} explicit keys, {len(suggestion.placement)} groups re-placed"

@@ -45,10 +45,18 @@ class Adapt:
     """rows that may wait at a site; beyond that the site goes on working, whatever its time budget"""
     clock: Literal["wall", "event"] = "wall"
     """what policies count: time on the wall, or event time for replays"""
+    balance: Literal["auto", "mslb", "ptlb"] = "auto"
+    """how groups move between sites: with their state, by parallel track, or whichever is predicted to be less work"""
+    replan: Any = True
+    """whether sites of a join with plan="tree" choose their own trees; an `Optimizer` for other settings"""
 
     def __post_init__(self) -> None:
         if self.clock not in ("wall", "event"):
             raise ConfigError(f"clock must be 'wall' or 'event', got {self.clock!r}")
+        if self.balance not in ("auto", "mslb", "ptlb"):
+            raise ConfigError(f"balance must be 'auto', 'mslb' or 'ptlb', got {self.balance!r}")
+        if not isinstance(self.replan, bool) and not hasattr(self.replan, "suggest"):
+            raise ConfigError(f"replan must be True, False or an Optimizer, got {self.replan!r}")
         for name in ("sites", "partitions"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):

@@ -25,6 +25,7 @@ from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, with_routing
 from fluxen.control.latency import mean_latency
 from fluxen.control.spilling import cleaning_up, owes
+from fluxen.control.replanning import Planning
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
 from fluxen.operators.stateful import Stateful
@@ -84,6 +85,7 @@ class Run:
                 memory=adapt.memory,
                 divisible=not isinstance(stage.operator, Stateful),
                 operator=stage.operator,
+                planning=Planning(stage.operator, balance=adapt.balance, replan=copy.deepcopy(adapt.replan)),
             )
             for stage in self._stages
         ]
