@@ -15,6 +15,7 @@ from fluxen.control.optimizer import Costs, Observed, Optimizer, best_tree, pric
 from fluxen.control.replanning import MSLB_STEPS, PTLB_STEPS, Planning
 from fluxen.operators import functions as fx
 from fluxen.policies.base import Move
+from fluxen.policies.random_moves import Random
 from fluxen.state.record import read_records
 from fluxen.state.trees import height, intermediates, read, write
 from fluxen.testing import oracle
@@ -39,10 +40,10 @@ def rows(rng: np.random.Generator, count: int, start: float, seconds: float, key
 class Story:
     """A bench whose epochs the control loop adapts, and everything that was emitted."""
 
-    def __init__(self, directory: Any, stage: ft.BenchStage, **planning: Any) -> None:
+    def __init__(self, directory: Any, stage: ft.BenchStage, policy: Any = None, **planning: Any) -> None:
         self.results: list[dict[str, Any]] = []
         self.planning = Planning(stage.stage.operator, **planning)
-        self.adaptation = Adaptation(planning=self.planning)
+        self.adaptation = Adaptation(policy=policy, planning=self.planning)
         self.requests: list[Any] = []
         self.events: list[dict[str, Any]] = []
         self.given: list[list[pa.Table]] = []
@@ -166,6 +167,17 @@ def test_a_group_may_go_on_or_come_back_while_its_first_move_is_under_way(tmp_pa
             assert len(story.state.tracks) == 16
     assert story.state.tracks == ()
     story.check_join(5)
+
+
+def test_one_move_by_parallel_track_after_the_other_loses_nothing(tmp_path):
+    story = Story(tmp_path, joined("3 seconds"), policy=Random(seed=4), balance="ptlb", replan=False)
+    rng = np.random.default_rng(6)
+    for number in range(40):
+        story.step(*(rows(rng, 6, number, 1.0) for _ in NAMES))
+    moves = [event for event in story.events if event["kind"] == "move" and event["outcome"] == "done"]
+    assert len(moves) >= 5
+    assert story.state.routing.size <= 4 + 2  # ids of ended copies are taken again
+    story.check_join(3)
 
 
 def test_auto_moves_what_fits_and_tracks_what_is_large_but_slow(tmp_path):

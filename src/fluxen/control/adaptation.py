@@ -292,12 +292,21 @@ def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
 
 
 def _with_copies(stats: Stats, state: StageState) -> Stats:
-    """Copies that the senders of moves still keep count as moving: nobody may move them again."""
-    if not state.tracks:
+    """Copies that the senders of moves keep count as moving: nobody moves them. Ids of ended ones hold nothing."""
+    routing = state.routing
+    if routing.size == routing.partitions + len(routing.explicit):
         return stats
-    moving = stats.moving.copy()
-    moving[[track.group for track in state.tracks]] = True
-    return replace(stats, moving=moving)
+    copies = np.ones(routing.size, dtype=np.bool_)
+    copies[: routing.partitions] = False
+    copies[routing.explicit_groups] = False
+    ended = copies.copy()
+    ended[[track.group for track in state.tracks]] = False
+    return replace(
+        stats,
+        moving=stats.moving | copies,
+        bytes=np.where(ended, 0.0, stats.bytes),
+        rows_in=np.where(ended, 0.0, stats.rows_in),
+    )
 
 
 def moved_bytes(before: Routing, after: Routing, stats: Stats) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fluxen.errors import ConfigError
 from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.base import Operator
 from fluxen.state.epoch import StageState
@@ -40,6 +41,8 @@ def start_track(
     if state.buffer:
         return state  # rows that wait belong to both halves; once they are in, the group can move
     routing = state.routing
+    if group >= routing.partitions and group not in routing.explicit_groups:
+        raise ConfigError(f"group {group} is a copy that a move keeps; only groups with rows of their own move")
     copy = _free_id(state)
     table = routing.table if copy < routing.size else np.append(routing.table, np.int32(0))
     table = table.copy()

@@ -163,6 +163,7 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
                 "busy_seconds": round(seconds, 4),
                 "idle_seconds": round(slowest - seconds, 4),
                 "seconds": record.seconds,
+                **({"work": record.observed["work"]} if "work" in record.observed else {}),
             }
             for record, seconds in zip(mine, busy)
         ]

@@ -60,6 +60,8 @@ class Prediction:
 
     mslb: float
     ptlb: float | None
+    rows: float = 0.0
+    """state rows that would move"""
 
     @property
     def better(self) -> Literal["mslb", "ptlb"]:
@@ -133,7 +135,12 @@ class Planning:
         protocol = predicted.better if self.balance == "auto" else self.balance
         if predicted.ptlb is None:
             protocol = "mslb"
-        detail = {"protocol": protocol, "predicted": {"mslb": predicted.mslb, "ptlb": predicted.ptlb}}
+        detail = {
+            "protocol": protocol,
+            "predicted": {"mslb": predicted.mslb, "ptlb": predicted.ptlb},
+            "receiver": move.receiver,
+            "rows": predicted.rows,
+        }
         if protocol == "ptlb":
             for group in move.pgs:
                 state = move_by_track(
@@ -187,15 +194,17 @@ class Planning:
         rate = self._rates.get(move.donor, 0.0) * share
         if isinstance(self.operator, TreeJoin) and state.trees is not None:
             seen = self.optimizer.seen.get(move.donor)
-            work = sum(self._takeover(state, group, move.receiver, donor, part, seen) for group, part in shares.items())
+            parts = [self._takeover(state, group, move.receiver, donor, part, seen) for group, part in shares.items()]
+            moved, made = sum(part[0] for part in parts), sum(part[1] for part in parts)
+            work = costs.move * moved + made
             life = max(-min(row) for row in zip(*self.operator.reach))
             if life >= UNBOUNDED:
-                return Prediction(mslb=work, ptlb=None)
+                return Prediction(mslb=work, ptlb=None, rows=moved)
             per_row = costs.probe
             if seen is not None and sum(seen.rows) > 0:
                 tree = read(state.trees.sites[move.donor])
                 per_row = price(tree, seen, costs) / sum(seen.rows)
-            return Prediction(mslb=work, ptlb=rate * life / 1e6 * per_row)
+            return Prediction(mslb=work, ptlb=rate * life / 1e6 * per_row, rows=moved)
         work = costs.move * share * sum(side.state_rows for side in donor.sides)
         if isinstance(self.operator, Tumbling):
             return Prediction(mslb=work, ptlb=rate * self.operator.size / 1e6 * costs.probe)
@@ -203,8 +212,8 @@ class Planning:
 
     def _takeover(
         self, state: StageState, group: int, receiver: int, donor: CommitRecord, share: float, seen: Observed | None
-    ) -> float:
-        """Work of the receiver to get a group's matching states and to recompute the missing ones."""
+    ) -> tuple[float, float]:
+        """Rows of a group's states that match the receiver's tree, and the work to recompute the missing ones."""
         assert isinstance(self.operator, TreeJoin)
         assert state.trees is not None
         costs, side_of = self.optimizer.costs, self.operator.side_of
@@ -212,7 +221,8 @@ class Planning:
         has = intermediates(read(state.trees.held_by(group)))
         tree = read(state.trees.sites[receiver])
         needed = intermediates(tree)
-        work = costs.move * sum(n for found, n in rows.items() if len(found) == 1 or (found in has and found in needed))
+        moved = sum(n for found, n in rows.items() if len(found) == 1 or (found in has and found in needed))
+        work = 0.0
         for node in nodes(tree):
             wanted = members(node)
             if node is tree or wanted in has:
@@ -222,7 +232,7 @@ class Planning:
                 made = max(rows[i,] * seen.partners(i, [j for j in wanted if j != i]) for i in wanted)
             rows[wanted] = made
             work += costs.probe * sum(rows[members(child)] for child in node) + (costs.make + costs.keep) * made
-        return work
+        return moved, work
 
     # ---- persistence
 

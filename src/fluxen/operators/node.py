@@ -170,12 +170,13 @@ class Child(Side):
 
 
 class Node:
-    """The new combinations of one node's children."""
+    """The new combinations of one node's children; afterwards, how many probes and combinations that took."""
 
     def __init__(
         self, new: list[Rows], runs: Sequence[list[Run]], reach: Bounds, routing: Routing, since: Ints | None
     ) -> None:
         self._reach, self._since = reach, since
+        self.probes = self.made = 0
         self._keys = sorted_union([rows.h for rows in new])
         self._groups = routing.groups(self._keys)
         self.sides: list[Child] = []
@@ -190,12 +191,14 @@ class Node:
         if drop_new:
             assert self._since is not None
             marks = [side.is_new(self._since, self._groups) for side in self.sides]
-        for ids in blocks(_Expansion(self.sides, self._reach, len(self._keys)).results(arrivals(len(self.sides)))):
+        expansion = _Expansion(self.sides, self._reach, len(self._keys))
+        for ids in blocks(expansion.results(arrivals(len(self.sides)))):
             if marks is not None:
                 old = ~np.logical_and.reduce([mark[rows] for mark, rows in zip(marks, ids)])
                 ids = [rows[old] for rows in ids]
             if len(ids[0]):
                 yield self._keys[self.sides[0].kid[ids[0]]], self.sides, ids
+        self.probes, self.made = expansion.probes, expansion.made
 
     def rows(self) -> Iterator[Rows]:
         """The new combinations as rows."""
@@ -261,16 +264,19 @@ class _Expansion(Probe):
     def __init__(self, children: list[Child], reach: Bounds, keys: int) -> None:
         super().__init__(list(children), reach, keys)
         self.children = children
+        self.probes = self.made = 0
 
     def _probe(self, term: Term, bound: dict[int, Ints], j: int) -> tuple[Ints, Ints]:
         times = {i: t[rows] for child, rows in bound.items() for i, t in self.children[child].times.items()}
         first, last = _window(times, self.children[j].members, self.reach)
+        self.probes += len(first)
         codes = self.index[j][term[1][j]][0]
         low, high = self.codes.range(self.sides[term[0]].kid[bound[term[0]]], first, last)
         return np.searchsorted(codes, low), np.searchsorted(codes, high)
 
     def _same_key(self, bound: dict[int, Ints], i: int, j: int) -> Mask | None:
         """Also where the found rows satisfy the bounds that the probe could not check."""
+        self.made += len(bound[j])
         fits = super()._same_key(bound, i, j)
         found = self.children[j]
         if len(found.members) == 1:

@@ -26,7 +26,7 @@ from fluxen.state.routing import Routing, ranges
 from fluxen.state.runs import MAX_MERGED_BYTES, Run, due, memory_run, open_runs, visible, young
 from fluxen.state.segment import SegmentRef, write_segment
 from fluxen.state.store import Store
-from fluxen.typing import MIN_TIME, Floats, Ints
+from fluxen.typing import MIN_TIME, Floats, Ints, Json
 
 HEAVY_KEYS = 64
 """Keys per site and batch reported with their counts."""
@@ -127,7 +127,7 @@ def run_site(
         seconds={name: round(value, 6) for name, value in clock.seconds.items()},
         host=where[0],
         executor=where[1],
-        observed=own.batch.observed,
+        observed=_observed(parts),
     )
     write_record(job.store, record, attempt)
 
@@ -401,6 +401,15 @@ def _rank(part: _Part, held: Floats, groups: Ints) -> list[int]:
     history = job.before.history.sized(batch.routing.size)
     results = history.after(held, batch.rows_out, 0.0)
     return ranked((results.recent if job.recency else results.output)[groups], held[groups])
+
+
+def _observed(parts: list[_Part]) -> Json:
+    """What the operator saw of the site's own groups; the work is that of all shares."""
+    observed = dict(parts[0].batch.observed)
+    works = [part.batch.observed["work"] for part in parts if "work" in part.batch.observed]
+    if works:
+        observed["work"] = {name: sum(work[name] for work in works) for name in works[0]}
+    return observed
 
 
 def _heavy(inputs: list[Input]) -> list[tuple[int, int]]:

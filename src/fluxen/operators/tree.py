@@ -91,9 +91,11 @@ class TreeJoin(Join):
             joined = self._node(batch, node, [found[members(child)] for child in node], runs)
             if node is tree:
                 yield from self._results(batch, joined)
+                _count(batch, joined, 0)
             else:
                 made = Rows.concat(list(joined.rows()), found, members(node))
                 found[members(node)] = made
+                _count(batch, joined, len(made.h))
                 if len(made.h):
                     stored[self.side_of[members(node)]].append(made.stored())
         batch.state = [_together(tables) for tables in stored]
@@ -136,6 +138,7 @@ class TreeJoin(Join):
             joined = self._node(batch, node, new, [[] for _ in self.sets])
             rows = Rows.concat(list(joined.rows()), {rows.members: rows for rows in new}, members(node))
             batch.observed["recomputed"] = batch.observed.get("recomputed", 0) + len(rows.h)
+            _count(batch, joined, len(rows.h))
             if len(rows.h):
                 side, table = self.side_of[members(node)], rows.stored()
                 stored[side].append(table)
@@ -162,6 +165,13 @@ class TreeJoin(Join):
         if tables:
             return Rows.of_stored(wanted, concat_sorted(tables, "_h", "_t"))
         return Rows.nothing([Rows.of_input(i, batch.inputs[i]) for i in wanted])
+
+
+def _count(batch: SiteBatch, node: Node, kept: int) -> None:
+    """Add a node's work to what the batch took."""
+    work = batch.observed.setdefault("work", {"probes": 0, "made": 0, "kept": 0})
+    for name, more in (("probes", node.probes), ("made", node.made), ("kept", kept)):
+        work[name] += more
 
 
 def _together(tables: list[pa.Table]) -> pa.Table | None:
