@@ -203,7 +203,8 @@ class Planning:
             per_row = costs.probe
             if seen is not None and sum(seen.rows) > 0:
                 tree = read(state.trees.sites[move.donor])
-                per_row = price(tree, seen, costs) / sum(seen.rows)
+                results = costs.make * seen.made(members(tree))
+                per_row = (price(tree, seen, costs) + results) / sum(seen.rows)
             return Prediction(mslb=work, ptlb=rate * life / 1e6 * per_row, rows=moved)
         work = costs.move * share * sum(side.state_rows for side in donor.sides)
         if isinstance(self.operator, Tumbling):
