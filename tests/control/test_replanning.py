@@ -186,7 +186,7 @@ def test_auto_moves_what_fits_and_tracks_what_is_large_but_slow(tmp_path):
     for number in range(6):
         fits.step(*(rows(rng, 20, number, 1.0) for _ in NAMES))
     records = [read_records(fits.bench.store, 5)[0, site] for site in range(2)]
-    stats = fits.adaptation._stats(fits.state.routing, records, 1.0)
+    stats = fits.adaptation._stats(fits.state, records, 1.0)
     group = int(stats.pg[(stats.placement == 0) & (stats.bytes > 0)][0])
     move = Move(pgs=(group,), donor=0, receiver=1, why="")
     assert fits.planning.predict(fits.state, move, stats, records).better == "mslb"

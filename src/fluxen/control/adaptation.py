@@ -18,9 +18,9 @@ from fluxen.control.guards import Limits
 from fluxen.control.manager import Manager
 from fluxen.control.relocation import Relocations
 from fluxen.control.repartition import Repartitioner
+from fluxen.control.replanning import Planning
 from fluxen.control.rotation import Memory, capacity_of, take_turns, with_disk
 from fluxen.control.spilling import cleanup, observed, spill, unspill
-from fluxen.control.replanning import Planning
 from fluxen.control.stats import SiteRecord, collect
 from fluxen.operators.base import Operator, Spillable
 from fluxen.partitioning import Partitioner

@@ -42,6 +42,9 @@ class TreeJoin(Join):
     initial: str = ""
     """tree of every site at the start; empty for left-deep in the order of the inputs"""
 
+    # generations on disk owe results between inputs, not between nodes: groups of a tree stay in memory
+    owed = None  # type: ignore[assignment]
+
     @property
     def start(self) -> Tree:
         return read(self.initial) if self.initial else left_deep(self.inputs)

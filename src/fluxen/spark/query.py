@@ -14,6 +14,7 @@ from pyspark.sql import types as st
 
 from fluxen.errors import ConfigError, QueryError
 from fluxen.operators.functions import Aggregate
+from fluxen.operators.tree import TreeJoin
 from fluxen.policies import RiverDQ
 from fluxen.spark import stages
 from fluxen.spark.options import Adapt
@@ -50,7 +51,12 @@ class Query:
         unknown = sorted(set(options) - known)
         if unknown:
             raise ConfigError(f"adapt() does not know {', '.join(unknown)}; it takes {', '.join(sorted(known))}")
-        return replace(self, options=replace(self.options, **options))
+        chosen = replace(self.options, **options)
+        if chosen.memory_per_site is not None and isinstance(self.plans[0].stage.operator, TreeJoin):
+            raise ConfigError(
+                "memory_per_site is for plan='mjoin': a join with plan='tree' does not spill its intermediate results"
+            )
+        return replace(self, options=chosen)
 
     def aggregate(
         self,

@@ -24,8 +24,8 @@ from fluxen import errors
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, with_routing
 from fluxen.control.latency import mean_latency
-from fluxen.control.spilling import cleaning_up, owes
 from fluxen.control.replanning import Planning
+from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
 from fluxen.operators.stateful import Stateful
