@@ -133,7 +133,7 @@ class Planning:
         assert isinstance(move, Move)
         predicted = self.predict(state, move, stats, records)
         protocol = predicted.better if self.balance == "auto" else self.balance
-        if predicted.ptlb is None:
+        if predicted.ptlb is None or state.buffer:  # rows that wait are neither old nor new yet
             protocol = "mslb"
         detail = {
             "protocol": protocol,
