@@ -64,7 +64,7 @@ def _measure(context: Context, part: _Part, prepared: Prepared) -> dict[str, Any
     rehearsal = context.work / "data" / f"rehearsal-{part.name}"
     for stream in prepared.workload.streams:
         link_files(prepared.data / stream.name, rehearsal / stream.name, _REHEARSAL)
-    job = replace(context.job(prepared, part.query), rehearsal=rehearsal)
+    job = replace(context.job(prepared, part.query), rehearsal=rehearsal, sink="parquet")
     ours = context.measure(prepared, job)
     context.oracle("expected", part.sql(prepared.data))
     compared = context.verify(ours, prepared, "expected", oracle.our_columns(part.columns), exact=part.name == "join")

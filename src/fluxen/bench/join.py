@@ -100,7 +100,7 @@ def _fixed_cost(context: Context) -> dict[str, Any]:
     for stream in FIXED.streams:
         link_files(data / stream.name, rehearsal / stream.name, _SETTLED)
     prepared = Prepared(workload=FIXED, data=data)
-    ours = _settled(context, prepared, replace(context.job(prepared, "fluxen-join"), rehearsal=rehearsal))
+    ours = _settled(context, prepared, replace(context.job(prepared, "fluxen-join"), rehearsal=rehearsal, sink="noop"))
     job = replace(context.job(prepared, "empty"), rehearsal=rehearsal, sink="nothing")
     empty = _settled(context, prepared, job)
     return {

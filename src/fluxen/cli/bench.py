@@ -37,8 +37,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--sink",
         choices=("parquet", "noop"),
-        default="parquet",
-        help="what both engines do with results: append to parquet files (default) or compute and drop",
+        default="noop",
+        help="what both engines do with results: compute and drop them (default) or append them to parquet files",
     )
     parser.add_argument("--keep", metavar="DIR", help="keep data, results and Spark's logs in DIR, a new folder")
     parser.set_defaults(run=run)
