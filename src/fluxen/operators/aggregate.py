@@ -25,10 +25,6 @@ CLOSE_ROWS = 1 << 20
 """Closing windows are worked off in slices of about this many state rows."""
 
 
-def partial_columns(measures: tuple[Measure, ...]) -> list[str]:
-    return [part for measure in measures for part in measure.parts]
-
-
 def _fold(table: pa.Table, keys: tuple[str, ...], measures: tuple[Measure, ...], *, by_time: bool) -> pa.Table:
     """Rows in layout of a segment combined to one row per key (per key and time, if `by_time`), sorted by hash.
 

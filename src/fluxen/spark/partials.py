@@ -6,6 +6,7 @@ The parts' meaning and how they combine is in `fluxen.operators.functions`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,7 +14,7 @@ from pyspark.sql import types as st
 
 from fluxen.errors import QueryError
 from fluxen.operators.functions import Aggregate, Measure, result_type
-from fluxen.operators.wire import WEIGHT
+from fluxen.operators.wire import IN, WEIGHT, Wire, assign_slots
 from fluxen.spark.split import field, quoted
 from fluxen.spark.types import arrow_type, spark_type
 from fluxen.state.segment import H2, H, T
@@ -89,21 +90,52 @@ def single(measure: Measure) -> list[Column]:
     return [column.alias(part) for column, part in zip(made[measure.kind], measure.parts)]
 
 
-def one_by_one(df: DataFrame, group: Sequence[str], measured: Sequence[Measure]) -> DataFrame:
-    """Every row as a partial aggregate of its own: cheaper than `pre_aggregate` where keys hardly repeat."""
-    keys = [F.col(name) for name in (H, H2) if name in df.columns]
-    columns = [part for measure in measured for part in single(measure)]
-    kept = (F.col(quoted(name)) for name in group)
-    return df.select(*keys, *kept, F.col(T), F.lit(1).cast("long").alias(WEIGHT), *columns)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partials:
+    """A batch as partial aggregates in wire layout.
 
-
-def pre_aggregate(df: DataFrame, group: Sequence[str], measured: Sequence[Measure]) -> DataFrame:
-    """One row per key (and whatever else is in `group`) and task.
-
-    The task is part of the grouping so that Spark never adds two tasks' floating-point sums in arrival order: the
-    sites do it in an order of their own, and a rerun gives the same bits.
+    The columns are built once: each call into the JVM and each further DataFrame costs every batch.
     """
-    keys = [name for name in (H, H2) if name in df.columns]
-    grouped = df.withColumn(_TASK, F.spark_partition_id()).groupBy(_TASK, *keys, *(quoted(name) for name in group))
-    columns = [part for measure in measured for part in parts(measure)]
-    return grouped.agg(F.max(T).alias(T), F.count(F.lit(1)).alias(WEIGHT), *columns)
+
+    wire: Wire
+    grouping: tuple[Column, ...]
+    combined: tuple[Column, ...]
+    singles: tuple[Column, ...]
+
+    def of(self, df: DataFrame, combine: bool) -> DataFrame:
+        """One row per key (and whatever else is grouped by) and task; or, where keys hardly repeat, every row alone.
+
+        The task is part of the grouping so that Spark never adds two tasks' floating-point sums in arrival order: the
+        sites do it in an order of their own, and a rerun gives the same bits.
+        """
+        return df.groupBy(*self.grouping).agg(*self.combined) if combine else df.select(*self.singles)
+
+
+def partials(template: DataFrame, group: Sequence[str], measured: Sequence[Measure]) -> Partials:
+    """How to turn rows like those of `template`, with hashes and time, into partial aggregates per `group`."""
+    made = [column for measure in measured for column in parts(measure)]
+    columns = [template.schema[name] for name in group] + template.groupBy().agg(*made).schema.fields
+    placed, _ = assign_slots([[(column.name, column.dataType.simpleString()) for column in columns]])
+    slots = dict(placed[0])
+    hashed = [F.col(name) for name in (H, H2) if name in template.columns]
+    keys = [*hashed, *(F.col(quoted(name)).alias(slots[name]) for name in group)]
+    alone = [column for measure in measured for column in single(measure)]
+    typed = columns[len(group) :]
+    return Partials(
+        wire=Wire(inputs=(tuple(placed[0]),), exact=len(hashed) == 1, weighted=True),
+        grouping=(F.spark_partition_id().alias(_TASK), *keys),
+        combined=(
+            F.lit(0).alias(IN),
+            F.max(T).alias(T),
+            F.count(F.lit(1)).alias(WEIGHT),
+            *(column.alias(slots[part.name]) for column, part in zip(made, typed)),
+        ),
+        singles=(
+            F.lit(0).alias(_TASK),
+            *keys,
+            F.lit(0).alias(IN),
+            F.col(T),
+            F.lit(1).cast("long").alias(WEIGHT),
+            *(column.cast(part.dataType).alias(slots[part.name]) for column, part in zip(alone, typed)),
+        ),
+    )

@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 from fluxen.control.coordinator import Stage
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
-from fluxen.operators.aggregate import Running, Tumbling, partial_columns
+from fluxen.operators.aggregate import Running, Tumbling
 from fluxen.operators.base import Operator
 from fluxen.operators.distinct import Distinct
 from fluxen.operators.functions import Aggregate, Measure
@@ -24,7 +24,7 @@ from fluxen.operators.last import LastRows
 from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.tree import TreeJoin
 from fluxen.operators.wire import IN, WEIGHT, Wire
-from fluxen.spark.partials import measures, one_by_one, pre_aggregate, result_spark_type
+from fluxen.spark.partials import Partials, measures, partials, result_spark_type
 from fluxen.spark.split import event_time, field, hashable_columns, key_hashes, lay_out, quoted
 from fluxen.spark.types import arrow_schema, arrow_type
 from fluxen.state.segment import H2, H, T
@@ -56,7 +56,7 @@ def _plan(
     inputs: Sequence[DataFrame],
     project: Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]],
     fields: Sequence[st.StructField],
-    prepare: Callable[[DataFrame, bool], tuple[DataFrame, Wire]] | None = None,
+    combining: Callable[[DataFrame], Partials] | None = None,
 ) -> StagePlan:
     """Run the layout functions once on templates to learn the wire layout."""
     names = [found.name for found in fields]
@@ -66,12 +66,15 @@ def _plan(
     arrow_schema(fields)  # raises for what cannot travel
     spark = inputs[0].sparkSession
     laid_out, wire = project([spark.createDataFrame([], df.schema) for df in inputs])
-    if prepare is not None:
-        laid_out, wire = prepare(laid_out, True)
+    prepare: Callable[[DataFrame, bool], DataFrame] = lambda rows, _: rows  # noqa: E731
+    if combining is not None:
+        partial = combining(laid_out)
+        prepare, wire = partial.of, partial.wire
+        laid_out = prepare(laid_out, True)
     return StagePlan(
         stage=Stage(operator=operator, lateness=lateness),
         project=lambda streams: project(streams)[0],
-        prepare=(lambda df, _: df) if prepare is None else (lambda df, combine: prepare(df, combine)[0]),
+        prepare=prepare,
         wire=wire,
         wire_schema=laid_out.schema,
         schema=st.StructType(list(fields)),
@@ -307,13 +310,7 @@ def _combining_stage(
             rows = rows.where(F.col(T) > MIN_TIME).withColumn("_w", end)
         return rows, Wire(inputs=(), exact=True)
 
-    def prepare(rows: DataFrame, combine: bool) -> tuple[DataFrame, Wire]:
-        combined = (pre_aggregate if combine else one_by_one)(rows, group, measured)
-        hashed = [F.col(name) for name in (H, H2, T) if name in combined.columns]
-        stored = [*group, *partial_columns(measured)]
-        return lay_out([(combined, hashed, [(c, c) for c in stored])], weighted=True)
-
-    return _plan(operator, late, [df], project, fields, prepare)
+    return _plan(operator, late, [df], project, fields, lambda rows: partials(rows, group, measured))
 
 
 # ---- distinct and user code
