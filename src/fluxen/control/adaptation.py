@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fluxen.control import ahead
 from fluxen.control.actions import Action
 from fluxen.control.coordinator import busy_seconds, with_routing
 from fluxen.control.guards import Limits
@@ -50,6 +51,7 @@ class Adaptation:
         limits: Limits | None = None,
         operator: Operator | None = None,
         planning: Planning | None = None,
+        remote: bool = False,
     ) -> None:
         self.spillable = isinstance(operator, Spillable)
         limited = memory is not None and self.spillable
@@ -65,6 +67,7 @@ class Adaptation:
         self.memory = memory
         self._held: Floats = np.zeros(0)
         self.planning = planning
+        self.remote = remote
 
     def first(self, routing: Routing) -> Routing:
         """The routing of a query that has seen no rows."""
@@ -94,6 +97,7 @@ class Adaptation:
             self.planning.observe(state, records)
             self.planning.conclude(state, records, self.manager, now)
             requests = [*requests, *self.planning.suggestions(state, now)]
+        asked, copying = ahead.under_way(self.manager.running, state), list[Action]()
         actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
         if self.overflow is not None:
             actions += self.manager.submit(self.overflow.suggest(stats, now), stats, now)
@@ -102,13 +106,22 @@ class Adaptation:
                 state = self._to_or_from_disk(action, state, epoch, now)
                 continue
             planned = self._planned(action, state, stats, records, epoch, now)
+            if planned is None and self.remote and ahead.large(action):
+                copying.append(action)  # the group stays where it is until its receiver has a copy
+                planned = state
             if planned is None:
                 planned = with_routing(state, self._carry_out(action, state.routing, stats, now))
             state = planned
+        for action in asked:
+            if ahead.arrived(action, records, now):
+                state = with_routing(state, self._carry_out(action, state.routing, stats, now))
+            else:
+                copying.append(action)
         routing = state.routing
         if self.repartitioner is not None and routing.sites == state.routing.sites and not actions:
             routing = self._rebalance(routing, stats, now)
         following = with_routing(self._cleaned_in_time(state, now), routing)
+        following = replace(following, arriving=ahead.pairs(copying))
         if not self.rotates or self.memory is None:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)

@@ -180,7 +180,7 @@ def _summary(epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> J
 
 def busy_seconds(record: CommitRecord) -> float:
     """Time a site worked: neither waiting for rows nor for whoever takes the results."""
-    return sum(value for name, value in record.seconds.items() if name not in ("wait", "emit"))
+    return sum(value for name, value in record.seconds.items() if name not in ("wait", "emit", "ahead"))
 
 
 def _groups(stage: StageState, records: Sequence[CommitRecord]) -> Json:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from fluxen.operators.ahead import copy_ahead
 from fluxen.operators.backlog import Backlog, Held, SkewBuffer
 from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch, Spillable
 from fluxen.operators.spilling import Generations
@@ -64,7 +65,7 @@ class _Clock:
     """Seconds per activity."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        activities = ("wait", "load", "operator", "emit", "write", "merge", "cleanup", "pack")
+        activities = ("wait", "load", "operator", "emit", "write", "merge", "cleanup", "pack", "ahead")
         self.seconds = dict.fromkeys(activities, 0.0)
         self._now = now
         self._last = now()
@@ -111,6 +112,10 @@ def run_site(
         clock.spent("pack")
         parts.append(part)
     own = parts[0]
+    ahead_left = 0
+    if job.before.arriving:
+        ahead_left = copy_ahead(job.store, job.before, site, clock.busy(), job.clock)
+        clock.spent("ahead")
     record = CommitRecord(
         epoch=job.epoch,
         stage=job.stage,
@@ -123,6 +128,7 @@ def run_site(
         rows_out=sum(part.rows_out + part.rows_owed for part in parts),
         rows_owed=sum(part.rows_owed for part in parts),
         swapped_bytes=own.swapped,
+        ahead_left=ahead_left,
         delays=sorted(own.done.delays.items()),
         seconds={name: round(value, 6) for name, value in clock.seconds.items()},
         host=where[0],

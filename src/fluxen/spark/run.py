@@ -85,6 +85,7 @@ class Run:
                 memory=adapt.memory,
                 divisible=not isinstance(stage.operator, Stateful),
                 operator=stage.operator,
+                remote=not self._store.local,
                 planning=Planning(stage.operator, balance=adapt.balance, replan=copy.deepcopy(adapt.replan)),
             )
             for stage in self._stages

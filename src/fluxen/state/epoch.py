@@ -54,6 +54,8 @@ class StageState:
     waiting: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """(epoch, watermarks under which its rows count as late) of every epoch with rows in the buffer"""
 
+    arriving: tuple[tuple[int, int], ...] = ()
+    """(group, receiver) of moves whose state is being copied ahead (`fluxen.control.ahead`)"""
     residence: Residence | None = None
     """which groups are on disk, where memory is limited and groups take turns"""
 
@@ -76,6 +78,7 @@ class StageState:
             "buffer": [ref.to_json() for ref in self.buffer],
             "frontier": self.frontier,
             "waiting": self.waiting,
+            "arriving": self.arriving,
             "residence": None if self.residence is None else self.residence.to_json(),
         }
 
@@ -93,6 +96,7 @@ class StageState:
             tracks=tuple(Track.from_json(track) for track in data.get("tracks", ())),
             buffer=tuple(SegmentRef.from_json(ref) for ref in data.get("buffer", ())),
             frontier=tuple(data.get("frontier", ())),
+            arriving=tuple((int(group), int(site)) for group, site in data.get("arriving", ())),
             residence=None if data.get("residence") is None else Residence.from_json(data["residence"]),
             waiting=tuple((int(epoch), tuple(late)) for epoch, late in data.get("waiting", ())),
         )

@@ -69,6 +69,8 @@ class CommitRecord:
     """how many of `rows_out` generations on disk owed"""
     swapped_bytes: int = 0
     """state that came back from disk for this batch"""
+    ahead_left: int = 0
+    """bytes still to be copied of the groups that are about to come to this site"""
     delays: list[tuple[int, int]] = field(default_factory=list)
     """(epochs waited, rows) of the rows that were processed"""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class CommitRecord:
             "rows_out": self.rows_out,
             "rows_owed": self.rows_owed,
             "swapped_bytes": self.swapped_bytes,
+            "ahead_left": self.ahead_left,
             "delays": self.delays,
             "seconds": self.seconds,
             "host": self.host,

@@ -11,7 +11,7 @@ import os
 import tempfile
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,9 @@ from pathlib import Path
 from pyarrow import fs
 
 from fluxen.errors import ConfigError, DamagedError, StorageError
+
+FETCHED = 1 << 20
+"""Bytes copied at a time when a file is fetched ahead."""
 
 
 @contextmanager
@@ -169,7 +172,7 @@ class Store:
         """A local path of the file's bytes, fetched into the cache first if the root is elsewhere."""
         if self.local:
             return self.path(name)
-        cached = Path(self.cache) / f"{checksum(self.root.encode()):08x}" / name
+        cached = self._cached(name)
         if not (cached.exists() and cached.stat().st_size == size):
             try:
                 data = self.read(name)
@@ -178,16 +181,53 @@ class Store:
             self.keep(name, data)
         return str(cached)
 
+    def _cached(self, name: str) -> Path:
+        return Path(self.cache) / f"{checksum(self.root.encode()):08x}" / name
+
+    def fetch(self, name: str, size: int, go_on: Callable[[], bool], who: str) -> int:
+        """Copy a file of a non-local root into the cache, piece by piece while `go_on`; bytes still missing.
+
+        What was copied is kept under the name of `who` copies, for the next call to go on with.
+        """
+        cached = self._cached(name)
+        if self.local or (cached.exists() and cached.stat().st_size == size):
+            return 0
+        if not go_on():
+            return size - _size(cached.with_suffix(f".{who}.part"))
+        assert self._fs is not None
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        part = cached.with_suffix(f".{who}.part")
+        have = _size(part)
+        with (
+            storage_errors(f"cannot cache {name} under {self.cache}"),
+            self._fs.open_input_file(self.path(name)) as source,
+            part.open("ab") as copy,
+        ):
+            source.seek(have)
+            while have < size and go_on():
+                piece = source.read(min(FETCHED, size - have))
+                if not piece:
+                    break
+                copy.write(piece)
+                have += len(piece)
+        if have >= size:
+            os.replace(part, cached)
+        return size - have
+
     def keep(self, name: str, data: bytes) -> None:
         """Put a copy of a file into the cache of a non-local root."""
         if self.local:
             return
-        cached = Path(self.cache) / f"{checksum(self.root.encode()):08x}" / name
+        cached = self._cached(name)
         cached.parent.mkdir(parents=True, exist_ok=True)
         temporary = cached.with_suffix(f".{os.getpid()}.tmp")
         with storage_errors(f"cannot cache {name} under {self.cache}"):
             temporary.write_bytes(data)
             os.replace(temporary, cached)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def missing(path: str) -> str:

@@ -113,7 +113,10 @@ class Bench:
         self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
         routing = Routing.even(partitions=partitions, sites=sites)
         self.epoch: Epoch = self.log.latest() or first_epoch(plain, [routing] * len(plain))
-        self._adaptations = [Adaptation(policy=policy(), memory=memory, operator=stage.operator) for stage in plain]
+        self._adaptations = [
+            Adaptation(policy=policy(), memory=memory, operator=stage.operator, remote=not self.store.local)
+            for stage in plain
+        ]
         for adaptation, snapshot in zip(self._adaptations, self.epoch.control.get("stages", [])):
             adaptation.restore(snapshot)
         self._resumed = self.epoch.number + 1 if self.log.begun(self.epoch.number + 1) else None

@@ -1,0 +1,108 @@
+"""State that is copied ahead of a move: the donor serves until the receiver has it, and the switch fetches the tail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fluxen as fx
+import fluxen.testing as ft
+from fluxen.control import ahead
+from fluxen.control.adaptation import Adaptation
+from fluxen.policies.base import Move
+from fluxen.state.epoch import StageState
+from fluxen.state.record import CommitRecord, GroupStats, SideStats
+from fluxen.state.routing import Routing
+from fluxen.state.store import Store
+from fluxen.testing import oracle
+
+SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("v", pa.int64())])
+MOVE = Move(pgs=(0,), donor=0, receiver=1, why="by hand")
+
+
+class Elsewhere(Store):
+    """A store that takes its root for another machine's disk."""
+
+    __slots__ = ()
+
+    @property
+    def local(self) -> bool:
+        return False
+
+
+def records(size: int, left: int = 0) -> list[CommitRecord]:
+    groups = [GroupStats(group=[g], rows_in=[1], rows_out=[1], bytes=[size], rank=[], backlog=[0]) for g in (0, 1)]
+    return [
+        CommitRecord(epoch=0, stage=0, site=site, sides=[SideStats()], groups=groups[site], ahead_left=left * site)
+        for site in (0, 1)
+    ]
+
+
+def stage() -> StageState:
+    return StageState(routing=Routing.even(partitions=2, sites=2), watermarks=(0,), emitted=(0,))
+
+
+def test_a_large_group_stays_with_its_donor_until_the_receiver_has_a_copy():
+    adaptation = Adaptation(remote=True)
+    state = adaptation.after(stage(), records(ahead.LEAST), 1.0, [MOVE])
+    assert state.routing.table.tolist() == [0, 1]
+    assert state.arriving == ((0, 1),)
+    state = adaptation.after(state, records(ahead.LEAST, left=2 * ahead.TAIL), 2.0)
+    assert state.routing.table.tolist() == [0, 1]
+    again = Adaptation(remote=True)  # a restart goes on with it
+    again.restore(adaptation.snapshot())
+    state = again.after(StageState.from_json(state.to_json()), records(ahead.LEAST, left=ahead.TAIL), 3.0)
+    assert state.routing.table.tolist() == [1, 1]
+    assert state.arriving == ()
+    (event,) = [event for event in again.events() if event["kind"] == "move"]
+    assert (event["outcome"], event["duration"]) == ("done", 2.0)
+
+
+def test_a_move_that_never_gets_its_copy_is_carried_out_in_the_end():
+    adaptation = Adaptation(remote=True)
+    state = adaptation.after(stage(), records(ahead.LEAST), 1.0, [MOVE])
+    state = adaptation.after(state, records(ahead.LEAST, left=1 << 40), 1.0 + ahead.PATIENCE)
+    assert state.routing.table.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("size", "remote"), [(ahead.LEAST - 1, True), (ahead.LEAST, False)])
+def test_small_groups_and_groups_on_a_shared_disk_move_at_once(size, remote):
+    state = Adaptation(remote=remote).after(stage(), records(size), 1.0, [MOVE])
+    assert state.routing.table.tolist() == [1, 1]
+    assert state.arriving == ()
+
+
+def test_a_file_is_copied_piece_by_piece_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr("fluxen.state.store.FETCHED", 4)
+    store = Elsewhere(str(tmp_path / "root"), str(tmp_path / "cache"))
+    store.write("segments/one", b"0123456789")
+    allowed = iter([True, True, False])
+    assert store.fetch("segments/one", 10, lambda: next(allowed), "0") == 6
+    assert store.fetch("segments/one", 10, lambda: False, "0") == 6
+    assert store.fetch("segments/one", 10, lambda: True, "0") == 0
+    with open(store.mappable("segments/one", 10), "rb") as file:
+        assert file.read() == b"0123456789"
+
+
+def test_results_are_right_when_every_move_is_copied_ahead(tmp_path, monkeypatch):
+    monkeypatch.setattr(ahead, "LEAST", 0)
+    monkeypatch.setattr(ft.FaultyStore, "local", property(lambda self: False))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
+    rng = np.random.default_rng(1)
+    batches = [
+        pa.table({"k": rng.integers(0, 30, 60), "ts": [number] * 60, "v": rng.integers(0, 9, 60)}, SCHEMA)
+        for number in range(8)
+    ]
+    stage = ft.aggregate(SCHEMA, "k", "ts", last=3, total=fx.sum("v"))
+    moves: dict[str, Any] = {"policy": lambda: fx.Random(seed=2, period=0.0, moves=2), "sites": 3, "partitions": 8}
+    bench = ft.Bench([stage], str(tmp_path / "checkpoint"), **moves)
+    found, copied = [], 0
+    for number, table in enumerate(batches):
+        found += bench.step(number, [table]).to_pylist()
+        copied += len(bench.epoch.stages[0].arriving)
+    assert copied > 0
+    exact = oracle.last(batches, ["k"], "ts", 3, {"total": fx.sum("v")})
+    assert oracle.canonical_rows(found) == oracle.canonical_rows(exact)
