@@ -48,7 +48,9 @@ def run(context: Context) -> dict[str, Any]:
 
 
 def _measure(context: Context, prepared: Prepared, name: str) -> Measured:
-    return context.measure(prepared, replace(context.job(prepared, f"fluxen-skew-{name}"), master=_CLUSTER))
+    job = context.job(prepared, f"fluxen-skew-{name}")
+    # results are few beside the time rows take: they are kept, and checked without another run
+    return context.measure(prepared, replace(job, master=_CLUSTER, sink="parquet"))
 
 
 def settled_rows_per_s(measured: Measured) -> int | None:
