@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,17 @@ def test_a_move_that_never_gets_its_copy_is_carried_out_in_the_end():
     state = adaptation.after(stage(), records(ahead.LEAST), 1.0, [MOVE])
     state = adaptation.after(state, records(ahead.LEAST, left=1 << 40), 1.0 + ahead.PATIENCE)
     assert state.routing.table.tolist() == [1, 1]
+
+
+def test_a_move_is_given_up_when_a_restart_has_changed_the_sites():
+    adaptation = Adaptation(remote=True)
+    state = adaptation.after(stage(), records(ahead.LEAST), 1.0, [MOVE])
+    alone = replace(state, routing=state.routing.rescaled(1))
+    state = adaptation.after(alone, records(ahead.LEAST)[:1], 1.0 + ahead.PATIENCE)
+    assert state.routing.table.tolist() == [0, 0]
+    assert state.arriving == ()
+    (event,) = [event for event in adaptation.events() if event["kind"] == "move"]
+    assert event["outcome"] == "failed"
 
 
 @pytest.mark.parametrize(("size", "remote"), [(ahead.LEAST - 1, True), (ahead.LEAST, False)])

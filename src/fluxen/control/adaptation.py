@@ -113,7 +113,9 @@ class Adaptation:
                 planned = with_routing(state, self._carry_out(action, state.routing, stats, now))
             state = planned
         for action in asked:
-            if ahead.arrived(action, records, now):
+            if not ahead.possible(action, state):
+                self.manager.finish(action.id, now, error="a restart has changed the sites meanwhile")
+            elif ahead.arrived(action, records, now):
                 state = with_routing(state, self._carry_out(action, state.routing, stats, now))
             else:
                 copying.append(action)

@@ -40,6 +40,14 @@ def under_way(running: Sequence[Action], state: StageState) -> list[Action]:
     return [action for action in running if (wanted := pairs([action])) and asked.issuperset(wanted)]
 
 
+def possible(action: Action, state: StageState) -> bool:
+    """Whether the move still means what it meant: a restart may have spread the groups over other sites."""
+    move = action.suggestion
+    assert isinstance(move, Move)
+    routing = state.routing
+    return move.receiver < routing.sites and all(routing.table[pg] == move.donor for pg in move.pgs)
+
+
 def arrived(action: Action, records: Sequence[CommitRecord], now: float) -> bool:
     """Whether to switch now: the receiver has all but the tail, or it has taken too long."""
     move = action.suggestion
