@@ -17,7 +17,8 @@ Rows of groups on disk wait as well, in the same buffer, until it is their group
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -66,17 +67,64 @@ class Piece:
         return self.fetch(self.groups)
 
 
-@dataclass(slots=True)
-class _Arrival:
-    """All rows of one arrival epoch at this site: new ones, or what earlier batches left in the buffer."""
+class _New:
+    """Rows that arrived with this batch."""
 
-    epoch: int
-    inputs: list[Input]
-    runs: list[Run] = field(default_factory=list)
-    """the segments of the buffer they are in; none for new rows"""
+    runs: tuple[Run, ...] = ()
 
-    def take(self, routing: Routing, groups: Mask) -> list[Input]:
-        return [rows.take(groups[routing.groups(rows.h)]) for rows in self.inputs]
+    def __init__(self, epoch: int, inputs: list[Input], routing: Routing) -> None:
+        self.epoch, self.inputs, self.routing = epoch, inputs, routing
+
+    def rows(self, number: int) -> Ints:
+        """Rows of one input per partition group."""
+        return np.bincount(self.routing.groups(self.inputs[number].h), minlength=self.routing.size).astype(np.int64)
+
+    def row_bytes(self, number: int) -> float:
+        return _bytes(self.inputs[number]) / max(len(self.inputs[number].h), 1)
+
+    def since(self, number: int, groups: Mask) -> list[int]:
+        """The oldest event time of these groups' rows, if there are any."""
+        given = self.inputs[number]
+        t = given.t[groups[self.routing.groups(given.h)]]
+        return [int(t.min())] if len(t) else []
+
+    def take(self, groups: Mask) -> list[Input]:
+        return [given.take(groups[self.routing.groups(given.h)]) for given in self.inputs]
+
+
+class _Buffered:
+    """Rows that an earlier batch left: counted by their segments' own offsets, read when it is their turn."""
+
+    def __init__(self, epoch: int, runs: Sequence[Run], sides: int, like: list[Input], routing: Routing) -> None:
+        self.epoch, self.runs, self.routing = epoch, tuple(runs), routing
+        self._like = [given.take(np.zeros(0, dtype=np.int64)) for given in like]
+        self._of = [[run for run in runs if run.ref.side == sides + number] for number in range(len(like))]
+
+    def rows(self, number: int) -> Ints:
+        counts: Ints = np.zeros(self.routing.size, dtype=np.int64)
+        for run in self._of[number]:
+            counts += run.rows_per_group(self.routing)
+        return counts
+
+    def row_bytes(self, number: int) -> float:
+        refs = [run.ref for run in self._of[number]]
+        return sum(ref.bytes for ref in refs) / max(sum(ref.rows for ref in refs), 1)
+
+    def since(self, number: int, groups: Mask) -> list[int]:
+        """A lower bound: that of the whole segments."""
+        held = [run for run in self._of[number] if run.rows_per_group(self.routing)[groups].any()]
+        return [run.ref.t_min for run in held]
+
+    def take(self, groups: Mask) -> list[Input]:
+        taken = []
+        for like, runs in zip(self._like, self._of):
+            tables = [replace(run, mine=run.mine & groups).rows(self.routing) for run in runs]
+            rows = [table for table in tables if table.num_rows]
+            taken.append(_decoded(pa.concat_tables(rows).combine_chunks()) if rows else like)
+        return taken
+
+
+_Arrival: TypeAlias = _New | _Buffered
 
 
 class Backlog:
@@ -100,7 +148,11 @@ class Backlog:
         self.owned = before.routing.owned(site)
         self.late_before = dict(before.waiting)
         self.late_before[epoch] = before.late_before
-        self.arrivals = [*self._buffered(before, site, inputs), _Arrival(epoch, inputs)]
+        self._inputs = len(inputs)
+        self.arrivals: list[_Arrival] = [
+            *self._buffered(before, site, inputs),
+            _New(epoch, inputs, before.routing),
+        ]
         self.waiting: list[Piece] = []
         """what is left when `pieces` has ended"""
         turns = before.residence
@@ -116,12 +168,7 @@ class Backlog:
         refs = visible(before.buffer, self.routing, site)
         for arrival in sorted({ref.first_epoch for ref in refs}):
             runs = open_runs(self.store, [ref for ref in refs if ref.first_epoch == arrival], self.routing, site)
-            rows = [_empty(new) for new in inputs]
-            for number in range(len(inputs)):
-                mine = [run.rows(self.routing) for run in runs if run.ref.side == self.sides + number]
-                if mine:
-                    rows[number] = _decoded(pa.concat_tables(mine).combine_chunks())
-            yield _Arrival(arrival, rows, runs)
+            yield _Buffered(arrival, runs, self.sides, inputs, self.routing)
 
     def pieces(self, spent: Callable[[], float]) -> Iterator[Piece]:
         """What to process now, in order; `spent` tells the seconds this site has worked on the batch."""
@@ -143,8 +190,9 @@ class Backlog:
     def _planned(self) -> tuple[list[Piece], list[Piece]]:
         """Pieces another attempt has processed, and those nobody has decided about; others wait."""
         if self.limit is None and self._on_disk is None and not self._known and len(self.arrivals) == 1:
-            new = self.arrivals[0].inputs
-            return [], [Piece(arrival=self.epoch, groups=self.owned, bytes=0, fetch=lambda groups: new)]
+            new = self.arrivals[0]
+            assert isinstance(new, _New)
+            return [], [Piece(arrival=self.epoch, groups=self.owned, bytes=0, fetch=lambda groups: new.inputs)]
         free = self.owned.copy()
         if self._on_disk is not None:
             free &= ~self._on_disk
@@ -167,11 +215,10 @@ class Backlog:
             groups = groups & np.logical_or.reduce([run.mine for run in arrival.runs])
         rows = np.zeros(len(groups), dtype=np.int64)
         size = np.zeros(len(groups), dtype=np.float64)
-        for given in arrival.inputs:
-            if len(given.h):
-                counts = np.bincount(self.routing.groups(given.h), minlength=len(groups))
-                rows += counts
-                size += counts * (_bytes(given) / len(given.h))
+        for number in range(self._inputs):
+            counts = arrival.rows(number)
+            rows += counts
+            size += counts * arrival.row_bytes(number)
         rows[~groups] = 0
         total = int(rows.sum())
         if total == 0 and not arrival.runs:
@@ -183,7 +230,7 @@ class Backlog:
                 arrival=arrival.epoch,
                 groups=mine,
                 bytes=int(size[mine].sum()),
-                fetch=lambda mask, arrival=arrival: arrival.take(self.routing, mask),  # type: ignore[misc]
+                fetch=arrival.take,
             )
             for number in np.unique(piece_of[groups]).tolist()
             if (mine := groups & (piece_of == number)).any()
@@ -223,7 +270,7 @@ class Backlog:
     def _empty_piece(self) -> Piece:
         nothing = np.zeros(self.routing.size, dtype=np.bool_)
         new = self.arrivals[-1]
-        return Piece(arrival=self.epoch, groups=nothing, bytes=0, fetch=lambda groups: new.take(self.routing, groups))
+        return Piece(arrival=self.epoch, groups=nothing, bytes=0, fetch=new.take)
 
     # ---- what becomes of the buffer
 
@@ -242,7 +289,7 @@ class Backlog:
         waits = self._waits(self.epoch)
         if not waits.any():
             return
-        for number, rows in enumerate(self.arrivals[-1].take(self.routing, waits)):
+        for number, rows in enumerate(self.arrivals[-1].take(waits)):
             if len(rows.h):
                 rows = rows.take(np.argsort(rows.h, kind="stable"))
                 groups = np.zeros(self.routing.size, dtype=np.bool_)
@@ -258,28 +305,25 @@ class Backlog:
 
     def held(self, number: int) -> Held:
         """What of one input waits after this batch."""
-        rows = [
-            arrival.inputs[number].take(waits[self.routing.groups(arrival.inputs[number].h)])
-            for arrival in self.arrivals
-            if (waits := self._waits(arrival.epoch)).any()
-        ]
-        rows = [part for part in rows if len(part.h)]
-        return Held(
-            rows=sum(part.rows for part in rows),
-            bytes=sum(_bytes(part) for part in rows),
-            since=min((int(part.t.min()) for part in rows), default=None),
-        )
+        rows, size, since = 0, 0.0, list[int]()
+        for arrival in self.arrivals:
+            waits = self._waits(arrival.epoch)
+            if waits.any():
+                count = int(arrival.rows(number)[waits].sum())
+                rows += count
+                size += count * arrival.row_bytes(number)
+                since += arrival.since(number, waits)
+        return Held(rows=rows, bytes=int(size), since=min(since, default=None))
 
     def rows_per_group(self) -> Ints:
         """Rows that wait after this batch, all inputs and arrivals."""
-        rows: Ints = np.zeros(self.routing.size, dtype=np.int64)
+        total: Ints = np.zeros(self.routing.size, dtype=np.int64)
         for arrival in self.arrivals:
-            if (waits := self._waits(arrival.epoch)).any():
-                for given in arrival.inputs:
-                    groups = self.routing.groups(given.h)
-                    weight = np.ones(len(given.h), dtype=np.int64) if given.weight is None else given.weight
-                    np.add.at(rows, groups[waits[groups]], weight[waits[groups]])
-        return rows
+            waits = self._waits(arrival.epoch)
+            if waits.any():
+                for number in range(self._inputs):
+                    total += np.where(waits, arrival.rows(number), 0)
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,10 +346,6 @@ def _waiting(pieces: Sequence[Piece]) -> dict[int, tuple[tuple[int, int], ...]]:
 def _bytes(rows: Input) -> int:
     keys = 16 if rows.h2 is None else 24
     return int(rows.table.nbytes) + keys * len(rows.h)
-
-
-def _empty(rows: Input) -> Input:
-    return rows.take(np.zeros(0, dtype=np.int64))
 
 
 def _encoded(rows: Input) -> pa.Table:
