@@ -7,6 +7,7 @@ turn the files back into streams are in spark/sources.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +18,12 @@ import pyarrow.parquet as pq
 
 __all__ = [
     "START_US",
+    "Ints",
     "StreamSpec",
     "batch_table",
     "link_files",
     "write_stream",
+    "write_tables",
     "write_warm_variant",
     "zipf_cdf",
     "zipf_ranks",
@@ -96,12 +99,17 @@ def _hex_strings(rng: np.random.Generator, size: int) -> pa.Array:
 
 def write_stream(spec: StreamSpec, directory: Path, batches: int) -> list[Path]:
     """Write the stream's files into `directory`; Spark reads them in order of modification time, one per trigger."""
-    directory.mkdir(parents=True, exist_ok=True)
     cdf = zipf_cdf(spec.keys, spec.skew) if spec.skew else None
+    return write_tables((batch_table(spec, batch, batches, cdf) for batch in range(batches)), directory)
+
+
+def write_tables(tables: Iterable[pa.Table], directory: Path) -> list[Path]:
+    """Write one file per table, the n-th for the n-th micro-batch."""
+    directory.mkdir(parents=True, exist_ok=True)
     files = []
-    for batch in range(batches):
+    for batch, table in enumerate(tables):
         path = directory / f"{batch:05d}.parquet"
-        pq.write_table(batch_table(spec, batch, batches, cdf), path, compression="snappy")
+        pq.write_table(table, path, compression="snappy")
         stamp = _FIRST_FILE_S + batch * _FILE_STEP_S
         os.utime(path, (stamp, stamp))
         files.append(path)

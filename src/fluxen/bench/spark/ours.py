@@ -38,6 +38,18 @@ def join(spark: SparkSession, job: Job) -> Any:
     return _adapted(fx.join(inputs, on="key", time="ts", between=between))
 
 
+def _tree(*, balance: bool, replan: bool) -> Callable[[SparkSession, Job], Any]:
+    def build(spark: SparkSession, job: Job) -> Any:
+        inputs = {name: stream(spark, job.data, name, text=True) for name in "abc"}
+        bound = f"{(job.bound_us or 0) // 1_000} milliseconds"
+        between = {(name, "a"): (f"-{bound}", bound) for name in "bc"}
+        query = fx.join(inputs, on="key", time="ts", between=between, plan="tree")
+        policy = fx.FluxLoad(min_collection=1.0, groups_per_move=8) if balance else fx.Static()
+        return _adapted(query).adapt(policy=policy, replan=replan)
+
+    return build
+
+
 def last10(spark: SparkSession, job: Job) -> Any:
     rows = stream(spark, job.data, "rows", text=False)
     return _adapted(fx.aggregate(rows, by=["key"], time="ts", mean=fx.avg("value"), last=10))
@@ -76,6 +88,10 @@ def state_of(run: Any) -> dict[str, Any]:
 
 QUERIES: dict[str, Callable[[SparkSession, Job], Any]] = {
     "fluxen-join": join,
+    "fluxen-tree-no-adapt": _tree(balance=False, replan=False),
+    "fluxen-tree-balance": _tree(balance=True, replan=False),
+    "fluxen-tree-replan": _tree(balance=False, replan=True),
+    "fluxen-tree-both": _tree(balance=True, replan=True),
     "fluxen-last10": last10,
     "fluxen-tumbling": tumbling,
     "fluxen-running": running,
