@@ -1,8 +1,8 @@
 """Measurements against Spark's own operators, behind `fluxen bench` (cli/bench.py).
 
 aggregate.py, join.py, growth.py, replan.py and skew.py each hold one benchmark; data.py and workloads.py make its
-input, runner.py runs each engine in a process of its own, oracle.py and compare.py check the results, report.py shapes the
-JSON. Only the folder spark/ imports pyspark.
+input, runner.py runs each engine in a process of its own, oracle.py and compare.py check the results, report.py shapes
+the JSON. Only the folder spark/ imports pyspark.
 """
 
 from __future__ import annotations
