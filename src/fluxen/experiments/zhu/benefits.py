@@ -19,7 +19,7 @@ from fluxen.experiments.zhu.workload import Workload
 
 __all__ = ["THROUGHPUT", "TUPLES"]
 
-SECONDS, STEP, CHANGE = 240.0, 8.0, 30.0
+SECONDS, STEP, CHANGE = 240.0, 10.0, 30.0
 _POINTS = 60
 
 

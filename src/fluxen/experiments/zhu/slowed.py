@@ -18,7 +18,7 @@ from fluxen.experiments.zhu.workload import Workload
 
 __all__ = ["FIGURE"]
 
-CHANGE, SECONDS, STEP = 30.0, 120.0, 5.0
+CHANGE, SECONDS, STEP = 30.0, 90.0, 5.0
 NOISE = 0.03
 
 

@@ -19,7 +19,7 @@ from fluxen.experiments.zhu.workload import Workload
 __all__ = ["FIGURES"]
 
 WINDOWS = (15.0, 30.0, 45.0, 60.0)
-SECONDS, STEP = 240.0, 10.0
+SECONDS, STEP = 216.0, 12.0
 NOISE = 0.05
 
 
