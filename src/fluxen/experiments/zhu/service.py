@@ -24,7 +24,7 @@ from fluxen.typing import Json
 __all__ = ["COSTS", "SPEED", "Done", "Served", "clock", "units"]
 
 COSTS = Costs(probe=1.0, make=1.0, keep=1.0, move=1.0)
-SPEED = 40.0
+SPEED = 500.0
 """Emulated seconds per second of waiting."""
 
 

@@ -47,7 +47,7 @@ def settings(seed: int) -> list[Setting]:
 
 
 def _run(options: RunOptions) -> list[Row]:
-    trials = play_all(settings(options.seed), options, at_once=3)
+    trials = play_all(settings(options.seed), options)
     end = max(trial.done[-1].finished for trial in trials.values())
     rows: list[Row] = []
     for name, trial in trials.items():

@@ -87,11 +87,11 @@ class Trial:
         return [event["duration"] for event in self.moves()]
 
 
-def play_all(settings: Sequence[Setting], options: RunOptions, *, at_once: int = 2) -> dict[str, Trial]:
+def play_all(settings: Sequence[Setting], options: RunOptions, *, at_once: int = 1) -> dict[str, Trial]:
     """All settings on one Spark, a few at a time: most of their time is waiting."""
     from fluxen.spark.session import session
 
-    spark = session("fluxen-zhu", master="local[16]", spark__ui__enabled="false")
+    spark = session("fluxen-zhu", master="local[4]", spark__ui__enabled="false")
     spark.sparkContext.setLogLevel("ERROR")
 
     def one(setting: Setting) -> Trial:

@@ -48,7 +48,7 @@ def _trials(rate: float, options: RunOptions, balances: tuple[str | None, ...]) 
     settings = [s for window in WINDOWS for s in _settings(rate, window, options.seed, balances)]
     missing = [s for s in settings if (rate, options.seed, s.name) not in _played]
     if missing:
-        for name, trial in play_all(missing, options, at_once=3).items():
+        for name, trial in play_all(missing, options).items():
             _played[rate, options.seed, name] = trial
     return {s.name: _played[rate, options.seed, s.name] for s in settings}
 
