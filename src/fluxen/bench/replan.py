@@ -110,15 +110,16 @@ def run(context: Context) -> dict[str, Any]:
     job = replace(context.job(prepared, "native-join"), settings=Settings(), limit_s=_LIMIT_S, grace_s=_GRACE_S)
     native = context.measure(prepared, job)
     native_compared = context.verify(native, prepared, "replan", oracle.COLUMNS["join"], exact=True)
-    parts, rates = [], {}
+    spark = rate(prepared, native)
+    parts: list[dict[str, Any]] = []
+    rates: dict[str, int | None] = {}
     for name in VARIANTS:
         ours = context.measure(prepared, context.job(prepared, f"fluxen-tree-{name}"))
         compared = context.verify(ours, prepared, "replan", oracle.our_columns("join"), exact=True)
         found = report.part(name, prepared.workload.rows, ours, compared, [(native, native_compared)])
-        rates[name] = rate(prepared, ours)
-        spark = rate(prepared, native)
-        ratio = round(rates[name] / spark, 3) if rates[name] and spark else found["ratio"]
-        parts.append(found | {"fluxen_rows_per_s": rates[name], "spark_rows_per_s": spark, "ratio": ratio})
+        own = rates[name] = rate(prepared, ours)
+        ratio = round(own / spark, 3) if own and spark else None
+        parts.append(found | {"fluxen_rows_per_s": own, "spark_rows_per_s": spark, "ratio": ratio})
     return report.whole("replan", context.options, parts, duckdb_seconds=round(seconds, 3), rows_per_s=rates)
 
 
