@@ -36,6 +36,7 @@ NAMES = {
     "LazyDisk",
     "ActiveDisk",
     "RiverDQ",
+    "ForecastDisk",
     "UniformHash",
     "ConsistentHash",
     "Scan",

@@ -27,7 +27,18 @@ _PUBLIC = {
     "first": "fluxen.operators.functions",
     "last": "fluxen.operators.functions",
     **dict.fromkeys(
-        ["Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid", "LocalDisk", "LazyDisk", "ActiveDisk", "RiverDQ"],
+        [
+            "Static",
+            "Random",
+            "FluxLoad",
+            "FluxMemory",
+            "FluxHybrid",
+            "LocalDisk",
+            "LazyDisk",
+            "ActiveDisk",
+            "ForecastDisk",
+            "RiverDQ",
+        ],
         "fluxen.policies",
     ),
     **dict.fromkeys(
@@ -57,6 +68,7 @@ if TYPE_CHECKING:
     from fluxen.policies import FluxHybrid as FluxHybrid
     from fluxen.policies import FluxLoad as FluxLoad
     from fluxen.policies import FluxMemory as FluxMemory
+    from fluxen.policies import ForecastDisk as ForecastDisk
     from fluxen.policies import LazyDisk as LazyDisk
     from fluxen.policies import LocalDisk as LocalDisk
     from fluxen.policies import Random as Random

@@ -5,6 +5,7 @@ from fluxen.policies.base import Policy, Stats, Suggestion
 from fluxen.policies.flux_hybrid import FluxHybrid
 from fluxen.policies.flux_load import FluxLoad
 from fluxen.policies.flux_memory import FluxMemory
+from fluxen.policies.forecast_disk import ForecastDisk
 from fluxen.policies.lazy_disk import LazyDisk
 from fluxen.policies.local_disk import LocalDisk
 from fluxen.policies.random_moves import Random
@@ -16,6 +17,7 @@ __all__ = [
     "FluxHybrid",
     "FluxLoad",
     "FluxMemory",
+    "ForecastDisk",
     "LazyDisk",
     "LocalDisk",
     "Policy",

@@ -1,0 +1,184 @@
+"""ForecastDisk: keep in the cluster's memory what will produce most per byte, wherever it is.
+
+Our own. Liu-07's strategies judge a group by all it has produced and a site by its average, push a fixed share of a
+site, and leave a group on disk until memory is to spare. This one
+
+* forecasts a group's results per byte from its recent rates (an exponentially weighted mean), so that it follows a
+  workload that drifts;
+* before sites run full, pushes the cheapest groups of the whole cluster, no more than the next batches need, and lets
+  relocation even out what that frees: a site of productive groups never spills while another has cheaper ones;
+* brings a group back when its forecast has become `margin` times that of the groups that have to go for it. New rows of
+  a group on disk go on producing with each other; from what they produce and how much smaller their generation is than
+  the whole follows what the whole would: with n inputs the results of a row grow with the state to the power n - 1.
+
+Relocation and the guards against a full site are those of `fluxen.policies.lazy_disk`.
+
+>>> policy = ForecastDisk()
+>>> stats = Stats.build(sites=2, placement=[0, 0, 1, 1], bytes=[48, 50, 50, 48], rows_out=[90, 80, 70, 5],
+...                     capacity=[100, 100])
+>>> [(s.kind, s.site, s.pgs) for s in policy.suggest(stats, now=1.0)]
+[('spill', 1, (3,))]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluxen.errors import ConfigError
+from fluxen.policies.base import Floats, Ints, Spill, Stats, Suggestion, Unspill
+from fluxen.policies.lazy_disk import LazyDisk
+from fluxen.policies.local_disk import named
+from fluxen.policies.victims import fill
+
+__all__ = ["ForecastDisk"]
+
+_NOISE = 10.0
+"""Results per batch below which a rate says nothing about what a group on disk would produce."""
+
+_TELLING = 0.25
+"""Active state, as a share of its state on disk, from which a group's rate says what the whole is worth."""
+
+
+class ForecastDisk(LazyDisk):
+    """Memory for what will pay.
+
+    spill    share of the memory that one push frees
+    memory   weight of the past in the recent rates, per batch
+    margin   how much better a group on disk must promise to be than what goes for it
+    inputs   of the join: the power by which results grow with state, plus one
+    ahead    batches before a site runs full at which the cluster makes room
+    """
+
+    def __init__(
+        self,
+        *,
+        spill: float = 0.1,
+        memory: float = 0.6,
+        margin: float = 2.0,
+        inputs: int = 3,
+        ahead: float = 2.0,
+        threshold: float = 0.9,
+        gap: float = 0.0,
+    ) -> None:
+        super().__init__(threshold=threshold, gap=gap, spill=spill, unspill_below=0.0)
+        if not 0 <= memory < 1 or margin < 1 or inputs < 2 or ahead < 1:
+            raise ConfigError(
+                "expected 0 <= memory < 1, margin >= 1, inputs >= 2 and ahead >= 1, got "
+                f"{memory}, {margin}, {inputs} and {ahead}"
+            )
+        self.memory, self.margin, self.inputs, self.ahead = memory, margin, inputs, ahead
+        self._rate: Floats = np.zeros(0)
+        self._pg: Ints = np.zeros(0, dtype=np.int64)
+        self._wanted: tuple[int, ...] = ()
+
+    def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
+        self._observe(stats)
+        busy: set[int] = set()
+        made = self._return(stats, busy)
+        made += self._relocation(stats, now, busy) or self._cheapest(stats, busy)
+        return [*made, *self._spills(stats, now, busy), *self._swap(stats, busy)]
+
+    def _observe(self, stats: Stats) -> None:
+        super()._observe(stats)
+        if not np.array_equal(self._pg, stats.pg):
+            self._pg, self._rate = stats.pg, stats.rows_out.copy()
+            self._wanted = ()
+            return
+        self._rate = self.memory * self._rate + (1 - self.memory) * stats.rows_out
+
+    def _density(self, stats: Stats) -> Floats:
+        """Forecast results per byte of each group's active state."""
+        return np.divide(self._rate, stats.bytes, out=np.zeros(stats.groups), where=stats.bytes > 0)
+
+    def _promise(self, stats: Stats) -> Floats:
+        """Forecast results per byte that a group's state on disk would add; 0 where nothing can be said."""
+        known = (stats.spilled > 0) & (stats.bytes >= _TELLING * stats.spilled) & (self._rate >= _NOISE)
+        grown = np.divide(stats.bytes + stats.spilled, stats.bytes, out=np.ones(stats.groups), where=known)
+        added: Floats = self._rate * (grown ** (self.inputs - 1) - 1)
+        promise: Floats = np.divide(added, stats.spilled, out=np.zeros(stats.groups), where=known)
+        return promise
+
+    def _cheap_first(self, stats: Stats, busy: set[int]) -> Ints:
+        free = ~np.isin(stats.placement, list(busy))
+        rows = np.flatnonzero((stats.bytes > 0) & ~stats.moving & free)
+        return rows[np.argsort(self._density(stats)[rows], kind="stable")]
+
+    def _cheapest(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
+        """Push the cluster's cheapest groups when a site is about to run full."""
+        if not np.isfinite(stats.capacity).all():
+            return []
+        ahead = stats.site_bytes + self.ahead * self._growth - stats.capacity
+        if not (ahead > 0).any():
+            return []
+        amount = max(float(np.maximum(ahead + self._growth, 0).sum()), self.spill * float(stats.capacity.sum()))
+        return self._pushed(stats, fill(stats, self._cheap_first(stats, busy), amount), busy, "cheapest of all sites")
+
+    def _pushed(self, stats: Stats, rows: Ints, busy: set[int], why: str) -> list[Suggestion]:
+        made: list[Suggestion] = []
+        for site in np.unique(stats.placement[rows]).tolist():
+            mine = rows[stats.placement[rows] == site]
+            busy.add(site)
+            self._last[site] -= stats.bytes[mine].sum()
+            made.append(Spill(site=site, pgs=named(stats, mine), why=why))
+        return made
+
+    def _swap(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
+        """Make room for the most promising group on disk, at its own site, if what goes is worth much less."""
+        if self._wanted or not np.isfinite(stats.capacity).all():
+            return []
+        promise, density = self._promise(stats), self._density(stats)
+        for row in np.argsort(-promise, kind="stable").tolist():
+            site = int(stats.placement[row])
+            if promise[row] <= 0:
+                break
+            if site in busy:
+                continue
+            needed = float(stats.spilled[row] - self._room(stats, site))
+            rows = self._cheap_first(stats, busy | (set(range(stats.sites)) - {site}))
+            rows = fill(stats, rows[rows != row], needed) if needed > 0 else rows[:0]
+            freed = float(stats.bytes[rows].sum())
+            if freed < needed or self.margin * float((density[rows] * stats.bytes[rows]).sum()) > promise[row] * float(
+                stats.spilled[row]
+            ):
+                continue
+            self._wanted = (int(stats.pg[row]),)
+            if len(rows) == 0:
+                return self._return(stats, busy)
+            return self._pushed(stats, rows, busy, f"makes room for group {stats.pg[row]}, which has become productive")
+        return []
+
+    def _room(self, stats: Stats, site: int) -> float:
+        """Bytes a site can take in and still run the next two batches."""
+        return float(stats.capacity[site] - stats.site_bytes[site] - self.ahead * self._growth[site])
+
+    def _return(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
+        """Bring back the group that room was made for."""
+        wanted, self._wanted = self._wanted, ()
+        rows = [row for row in (stats.index(pg) for pg in wanted) if row >= 0 and stats.spilled[row] > 0]
+        made: list[Suggestion] = []
+        for row in rows:
+            site = int(stats.placement[row])
+            free = float(stats.capacity[site] - stats.site_bytes[site])
+            if stats.moving[row] or site in busy or stats.spilled[row] > free:
+                continue
+            busy.add(site)
+            self._last[site] += stats.spilled[row]
+            made.append(Unspill(site=site, pgs=(int(stats.pg[row]),), why="it has become productive"))
+        return made
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            **super().snapshot(),
+            "rate": self._rate.tolist(),
+            "pg": self._pg.tolist(),
+            "wanted": list(self._wanted),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._rate = np.array(state["rate"], dtype=np.float64)
+        self._pg = np.array(state["pg"], dtype=np.int64)
+        self._wanted = tuple(int(pg) for pg in state["wanted"])
