@@ -1,8 +1,8 @@
 """Measurements against Spark's own operators, behind `fluxen bench` (cli/bench.py).
 
-aggregate.py, join.py, growth.py, replan.py and skew.py each hold one benchmark; data.py and workloads.py make its
-input, runner.py runs each engine in a process of its own, oracle.py and compare.py check the results, report.py shapes
-the JSON. Only the folder spark/ imports pyspark.
+aggregate.py, join.py, growth.py, overflow.py, replan.py and skew.py each hold one benchmark; data.py and workloads.py
+make its input, runner.py runs each engine in a process of its own, oracle.py and compare.py check the results,
+report.py shapes the JSON. Only the folder spark/ imports pyspark.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fluxen.bench import aggregate, growth, join, replan, skew
+from fluxen.bench import aggregate, growth, join, overflow, replan, skew
 from fluxen.bench.context import Context, Options
 
 __all__ = ["BENCHES", "SEARCHABLE", "Context", "Options"]
@@ -19,6 +19,7 @@ BENCHES: dict[str, Callable[[Context], dict[str, Any]]] = {
     "aggregate": aggregate.run,
     "growth": growth.run,
     "join": join.run,
+    "memory": overflow.run,
     "replan": replan.run,
     "skew": skew.run,
 }

@@ -40,7 +40,8 @@ class Job:
     `sink`: `parquet` appends every batch's results to files, `noop` computes and drops them, `nothing` does not
     even look at the batch. `limit_s` counts from the start of the query; a batch in flight then may still finish
     within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, unmeasured, in
-    the same process: for questions that must not be answered by a JVM still compiling. `master` is Spark's.
+    the same process: for questions that must not be answered by a JVM still compiling. `master` is Spark's,
+    `memory` a site's in bytes.
     """
 
     query: str
@@ -53,6 +54,7 @@ class Job:
     grace_s: float = 0.0
     rehearsal: Path | None = None
     master: str = "local[2]"
+    memory: int | None = None
 
     @property
     def out(self) -> Path:
@@ -88,6 +90,7 @@ class Outcome:
     skipped: str | None = None
     error: str | None = None
     idle_rss_mb: float = 0.0
+    idle_python_mb: float = 0.0
     in_flight_s: float = 0.0
     state: dict[str, Any] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fluxen.bench.data import StreamSpec, write_stream
 
-__all__ = ["AGGREGATE", "FIXED", "GROWTH_JOIN", "GROWTH_ROWS", "SKEW", "W1", "W2", "Workload"]
+__all__ = ["AGGREGATE", "FIXED", "GROWTH_JOIN", "GROWTH_ROWS", "OVERFLOW", "SKEW", "W1", "W2", "Workload"]
 
 _SECOND = 1_000_000
 
@@ -93,6 +93,14 @@ FIXED = Workload(
     streams=_three(40 * 334, 100_000, 0.0, 1_000 * _SECOND, seed=41, text=True),
     batches=40,
     bound_us=60 * _SECOND,
+)
+# a bound wider than the stream is long: nothing expires, the state is all the input, and native Spark can run it too
+OVERFLOW = Workload(
+    name="memory",
+    streams=_three(24 * 30_000, 360_000, 0.0, 1_000 * _SECOND, seed=71, text=True),
+    batches=24,
+    bound_us=2_000 * _SECOND,
+    shrink=("keys",),
 )
 # Keys so many that a row meets about one other: what grows is the state, not the results.
 GROWTH_JOIN = Workload(

@@ -285,7 +285,8 @@ class _StateWriter:
     def _horizons(self) -> tuple[int, ...]:
         before = self.job.before
         horizons = self.job.operator.horizons(before.watermarks, before.watermarks)
-        if (on_disk(before.segments, before.routing.size) & self.owned).any():
+        spilled = bool((on_disk(before.segments, before.routing.size) & self.owned).any())
+        if spilled:
             # an old row may still owe results to a generation on disk
             return (MIN_TIME,) * len(horizons)
         return horizons
@@ -294,9 +295,32 @@ class _StateWriter:
         horizons = self._horizons()
         for side in range(self.job.operator.sides):
             runs = young(self._mergeable(side), horizons[side])
-            count = due([(run.ref.rows, run.ref.bytes) for run in runs], self.job.merge_limit)
+            count = due([self._size(run) for run in runs], self.job.merge_limit)
             if count:
                 self._merge(side, runs[-count:], horizons[side])
+            if spilled:
+                self._squeeze(side, horizons[side])
+
+    def _size(self, run: Run) -> tuple[int, int]:
+        """Rows and bytes of a run that are this site's own."""
+        rows = int(run.rows_per_group(self.job.before.routing).sum())
+        return rows, run.ref.bytes * rows // max(run.ref.rows, 1)
+
+    def _squeeze(self, side: int, horizon: int) -> None:
+        """Rewrite runs most of whose rows went to disk: they would be mapped for the few that stay."""
+        chosen: list[Run] = []
+        total = 0
+        for run in list(self.runs[side]):
+            rows, size = self._size(run)
+            if 2 * rows >= run.ref.rows:
+                continue
+            if chosen and total + size > self.job.merge_limit:
+                self._merge(side, chosen, horizon)
+                chosen, total = [], 0
+            chosen.append(run)
+            total += size
+        if chosen:
+            self._merge(side, chosen, horizon)
 
     def _mergeable(self, side: int) -> list[Run]:
         since = self.batch.since

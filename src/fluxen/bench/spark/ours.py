@@ -25,17 +25,18 @@ def session(job: Job) -> SparkSession:
     return fx.session(master=job.master)
 
 
-def _adapted(query: Any) -> Any:
-    return query.adapt(sites=_SITES, partitions=_PARTITIONS)
+def _adapted(query: Any, job: Job | None = None) -> Any:
+    memory = None if job is None else job.memory
+    return query.adapt(sites=_SITES, partitions=_PARTITIONS, memory_per_site=memory)
 
 
 def join(spark: SparkSession, job: Job) -> Any:
     inputs = {name: stream(spark, job.data, name, text=True) for name in "abc"}
     if job.bound_us is None:
-        return _adapted(fx.join(inputs, on="key", time="ts", within=None))
+        return _adapted(fx.join(inputs, on="key", time="ts", within=None), job)
     bound = f"{job.bound_us // 1_000} milliseconds"
     between = {(name, "a"): (f"-{bound}", bound) for name in "bc"}
-    return _adapted(fx.join(inputs, on="key", time="ts", between=between))
+    return _adapted(fx.join(inputs, on="key", time="ts", between=between), job)
 
 
 def _tree(*, balance: bool, replan: bool) -> Callable[[SparkSession, Job], Any]:
@@ -78,11 +79,15 @@ def running(spark: SparkSession, job: Job) -> Any:
 
 
 def state_of(run: Any) -> dict[str, Any]:
-    """The largest the live state became, as the run reports it after each batch."""
+    """The largest the active state became, as the run reports it after each batch, and what was owed in the end."""
     reported = [entry.get("fluxen") or {} for entry in run.recentProgress]
+    flushes = [epoch for epoch in run.epochs if epoch["batch"] is None]
     return {
         "rows": max((entry.get("state_rows", 0) for entry in reported), default=0),
         "bytes": max((entry.get("state_bytes", 0) for entry in reported), default=0),
+        "results_now": sum(entry.get("results", 0) for entry in reported),
+        "results_owed": sum(epoch["results"] for epoch in flushes),
+        "cleanup_seconds": round(sum(sum(epoch["seconds"].values()) for epoch in flushes), 3),
     }
 
 

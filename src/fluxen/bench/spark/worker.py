@@ -55,7 +55,7 @@ def _run(job: Job) -> Outcome:
         _start(build(spark, rehearsal), rehearsal).awaitTermination()
     query = build(spark, job)
     # the driver and its JVM exist and are idle: what a run adds to this is its own
-    idle = footprint(os.getsid(0)).rss_mb
+    idle = footprint(os.getsid(0))
     started = time.monotonic()
     run = _start(query, job)
     while run.isActive and not _over(job, run, time.monotonic() - started):
@@ -69,7 +69,8 @@ def _run(job: Job) -> Outcome:
     return Outcome(
         batches=batches,
         finished=finished,
-        idle_rss_mb=idle,
+        idle_rss_mb=idle.rss_mb,
+        idle_python_mb=idle.python_mb,
         in_flight_s=0.0 if finished else max(0.0, time.time() - last_end),
         state=state(run),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxen.experiments.figure import Row, RunOptions
+from fluxen.experiments.liu import local
 from fluxen.experiments.liu.workload import Workload
 from fluxen.policies.base import Policy
 
@@ -94,10 +95,23 @@ def trial(
     placement: Sequence[float] | None = None,
 ) -> Trial:
     """Run the join over the workload's streams to their end, results to nowhere."""
+    options.progress(f"running {label}")
+    carry_out = local.run if options.params.get("runtime") == "local" else _on_spark
+    epochs, events = carry_out(workload, sites=sites, memory=memory, policy=policy, placement=placement)
+    return Trial(
+        epochs=[epoch for epoch in epochs if epoch["batch"] is not None],
+        cleanup=[epoch for epoch in epochs if epoch["batch"] is None],
+        events=events,
+        seconds_per_batch=workload.seconds,
+    )
+
+
+def _on_spark(
+    workload: Workload, *, sites: int, memory: int | None, policy: Policy | None, placement: Sequence[float] | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     import fluxen as fx
     from fluxen.testing import feeds
 
-    options.progress(f"running {label}")
     spark = fx.session("fluxen-figures", master="local[2]", spark__ui__enabled="false")
     spark.sparkContext.setLogLevel("OFF")
     place = Path(tempfile.mkdtemp(prefix="fluxen-liu-"))
@@ -118,13 +132,7 @@ def trial(
             .start()
         )
         run.awaitTermination()
-        epochs = run.epochs
-        return Trial(
-            epochs=[epoch for epoch in epochs if epoch["batch"] is not None],
-            cleanup=[epoch for epoch in epochs if epoch["batch"] is None],
-            events=run.events,
-            seconds_per_batch=workload.seconds,
-        )
+        return run.epochs, run.events
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
