@@ -76,11 +76,12 @@ def test_a_group_that_comes_back_owes_its_past_at_once_and_then_works_as_if_it_h
 
 def test_rows_that_owe_results_outlive_their_window_until_they_are_cleaned_up(tmp_path):
     query = bench(tmp_path, within="10 seconds")
-    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
-    query.step(1, [rows((1, 5, 11)), rows((1, 5, 20))])
+    found = pairs(query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk))
+    found += pairs(query.step(1, [rows((1, 5, 11)), rows((1, 5, 20))]))
     for number, second in enumerate([100, 200, 300], start=2):  # the window is long closed
-        query.step(number, [rows((2, second, 0)), rows((2, second, 0))])
-    assert pairs(query.cleanup()) == [(10, 20)]
+        found += pairs(query.step(number, [rows((2, second, 0)), rows((2, second, 0))]))
+    found += pairs(query.cleanup())
+    assert [pair for pair in sorted(found) if pair != (0, 0)] == [(10, 20), (11, 20)]
     query.step(5, [rows((3, 400, 0)), rows((3, 400, 0))])
     oldest = min(ref.t_min for ref in query.epoch.stages[0].segments)
     assert oldest >= 300 * 1_000_000, "nothing is kept that owes nothing and can meet nobody"

@@ -24,6 +24,7 @@ EAGER: dict[str, Callable[[], Policy]] = {
     "LocalDisk": policies.LocalDisk,
     "LazyDisk": policies.LazyDisk,
     "ActiveDisk": policies.ActiveDisk,
+    "ForecastDisk": policies.ForecastDisk,
 }
 
 

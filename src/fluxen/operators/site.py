@@ -29,6 +29,8 @@ from fluxen.state.segment import SegmentRef, write_segment
 from fluxen.state.store import Store
 from fluxen.typing import MIN_TIME, Floats, Ints, Json
 
+SQUEEZED = 0.75
+"""Share of a run's rows that must be the site's own, while other groups are on disk, for it to stay as it is."""
 HEAVY_KEYS = 64
 """Keys per site and batch reported with their counts."""
 
@@ -108,7 +110,7 @@ def run_site(
         clock.spent("write")
         part.writer.merge()
         clock.spent("merge")
-        part.generations.pack(job.operator.sides)
+        part.generations.pack([run for side in part.writer.runs for run in side], job.operator.sides)
         clock.spent("pack")
         parts.append(part)
     own = parts[0]
@@ -285,11 +287,15 @@ class _StateWriter:
     def _horizons(self) -> tuple[int, ...]:
         before = self.job.before
         horizons = self.job.operator.horizons(before.watermarks, before.watermarks)
-        spilled = bool((on_disk(before.segments, before.routing.size) & self.owned).any())
-        if spilled:
+        if self._spilled:
             # an old row may still owe results to a generation on disk
             return (MIN_TIME,) * len(horizons)
         return horizons
+
+    @property
+    def _spilled(self) -> bool:
+        before = self.job.before
+        return bool((on_disk(before.segments, before.routing.size) & self.owned).any())
 
     def merge(self) -> None:
         horizons = self._horizons()
@@ -298,7 +304,7 @@ class _StateWriter:
             count = due([self._size(run) for run in runs], self.job.merge_limit)
             if count:
                 self._merge(side, runs[-count:], horizons[side])
-            if spilled:
+            if self._spilled:
                 self._squeeze(side, horizons[side])
 
     def _size(self, run: Run) -> tuple[int, int]:
@@ -312,7 +318,7 @@ class _StateWriter:
         total = 0
         for run in list(self.runs[side]):
             rows, size = self._size(run)
-            if 2 * rows >= run.ref.rows:
+            if rows >= SQUEEZED * run.ref.rows:
                 continue
             if chosen and total + size > self.job.merge_limit:
                 self._merge(side, chosen, horizon)

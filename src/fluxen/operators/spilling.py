@@ -20,6 +20,7 @@ from fluxen.state.epoch import StageState, segment_name
 from fluxen.state.generations import chosen
 from fluxen.state.packed import PackedSegment, write_packed
 from fluxen.state.routing import Routing, base_group, group_start, mask_of, ranges
+from fluxen.state.runs import Run
 from fluxen.state.segment import H, Segment, SegmentRef, column, open_segment, write_segment
 from fluxen.state.store import Store
 from fluxen.typing import Groups, Ints, Mask
@@ -70,6 +71,7 @@ class Generations:
         self._unspilling = chosen(before.unspilling, routing.size) & self._owned
         self.added: list[SegmentRef] = []
         self.restored: list[SegmentRef] = []
+        self._mapped: dict[str, Segment] = {}
         self.consumed: list[tuple[str, tuple[tuple[int, int], ...]]] = []
 
     @property
@@ -112,8 +114,9 @@ class Generations:
         self.restored.append(ref)
         return [ref]
 
-    def pack(self, sides: int) -> None:
-        """Compress what was spilled and is still as it was when active."""
+    def pack(self, runs: Sequence[Run], sides: int) -> None:
+        """Compress what was spilled and is still as it was when active; what `runs` have mapped is not mapped again."""
+        self._mapped = {run.ref.name: run.segment for run in runs}
         settled = self._owned & ~self._cleaning & ~self._unspilling
         for side in range(sides):
             parts = [part for part in self._parts(side, settled, packed=False) if part.ref.generation]
@@ -153,9 +156,13 @@ class Generations:
                 continue
             mine = mask_of(ref.live, len(groups)) & groups
             if mine.any():
-                opened = PackedSegment(self._store, ref) if ref.packed else open_segment(self._store, ref)
-                found.append(_Part(ref, mine, opened))
+                found.append(_Part(ref, mine, self._open(ref)))
         return found
+
+    def _open(self, ref: SegmentRef) -> Segment | PackedSegment:
+        if ref.packed:
+            return PackedSegment(self._store, ref)
+        return self._mapped.get(ref.name) or open_segment(self._store, ref)
 
     def _pieces(self, parts: Sequence[_Part], groups: Mask) -> Iterator[tuple[int, int]]:
         routing = self._before.routing
