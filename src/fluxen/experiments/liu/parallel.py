@@ -43,7 +43,7 @@ def small_claims(rows: list[Row]) -> list[Claim]:
         Claim(
             claim="and no site works longer for it",
             holds=max(per_site.values()) <= NOISE * per_site["M1"],
-            measured={"working_seconds_per_site": per_site},
+            measured={"working_seconds_per_site_and_batch": per_site},
             paper="a slight drop at five",
         ),
     ]

@@ -19,8 +19,8 @@ ALTERNATING = Workload(
     partitions=PARTITIONS, batches=20, rows=700, seconds=45.0, tuple_range=6000, weights=alternating(PARTITIONS, 5)
 )
 SKEWED = Workload(partitions=PARTITIONS, batches=20, rows=900, join_rates=(3.0,) * PARTITIONS, tuple_range=6000)
-NOISE = 1.3
-"""Factor by which the working time of equal runs may differ here."""
+NOISE = 1.5
+"""Factor by which the working time of equal runs may differ."""
 
 
 def _workload(options: RunOptions, workload: Workload) -> Workload:
@@ -59,7 +59,7 @@ def cheap_claims(rows: list[Row]) -> list[Claim]:
         Claim(
             claim="relocating costs the sites next to nothing",
             holds=slowest <= NOISE,
-            measured={"working_seconds": busy, "worst_ratio": round(slowest, 3)},
+            measured={"working_seconds_per_batch": busy, "worst_ratio": round(slowest, 3)},
             paper="throughput close to all-memory",
         ),
     ]

