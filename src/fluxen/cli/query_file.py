@@ -28,10 +28,10 @@ _TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt
 _KEYS = {
     "session": ("master", "settings"),
     "source": ("format", "path", "schema", "options"),
-    "join": ("on", "time", "within", "between", "lateness"),
+    "join": ("on", "time", "within", "between", "lateness", "plan"),
     "distinct": ("by", "time", "within", "lateness"),
     "aggregate": ("by", "time", "window", "last", "lateness", "values"),
-    "adapt": ("sites", "partitions", "memory_per_site", "policy", "partitioner", "clock"),
+    "adapt": ("sites", "partitions", "memory_per_site", "policy", "partitioner", "clock", "balance", "replan"),
     "sink": ("format", "path", "checkpoint", "partition_by", "options"),
     "trigger": ("availableNow", "processingTime", "once"),
     "between": ("later", "earlier", "least", "most"),
