@@ -108,10 +108,11 @@ def run_site(
         part.writer.append(part.done.state)
         part.writer.keep(part.work)
         clock.spent("write")
-        part.writer.merge()
-        clock.spent("merge")
+        # before the merge, while the runs that hold what was spilled are mapped
         part.generations.pack([run for side in part.writer.runs for run in side], job.operator.sides)
         clock.spent("pack")
+        part.writer.merge()
+        clock.spent("merge")
         parts.append(part)
     own = parts[0]
     ahead_left = 0

@@ -30,6 +30,9 @@ class SiteTask:
     wire: Wire
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.job.before.history is not None:
+            # memory is limited: Arrow's own allocator would keep what a batch no longer needs
+            pa.set_memory_pool(pa.system_memory_pool())
         # the daemon that forks Python workers is one per executor, so its pid tells executors of a host apart
         where = (socket.gethostname(), str(os.getppid()))
         attempt = f"{self.job.token}{uuid.uuid4().hex[:12]}"
