@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import fluxen.testing as ft
+from fluxen.cli.inspect import inspect
 from fluxen.control import spilling
 from fluxen.errors import DamagedError, StorageError
 from fluxen.operators import spilling as site_spilling
@@ -176,3 +177,15 @@ def test_generations_of_many_inputs_produce_exactly_what_is_missing():
     table = pa.table({"_h": np.zeros(2, dtype=np.int64), "_t": np.zeros(2, dtype=np.int64)})
     sides = [[(generation, table) for generation in (0, 4, 9)]] * 4
     assert sum(results.num_rows for results in join.owed(sides)) == (3 * 2) ** 4 - 3 * 2**4
+
+
+def test_inspect_tells_what_is_on_disk(tmp_path):
+    query = bench(tmp_path)
+    many = rows(*((key, 0, key) for key in range(500)))
+    query.step(0, [many, many.slice(0, 0)], spill=to_disk)
+    query.step(1, [rows((1, 1, 1)), rows()])
+    found = inspect(str(tmp_path))
+    groups = found["stages"][0]["groups"]
+    assert sum(group["spilled_rows"] for group in groups) == 500
+    assert sum(group["rows"] for group in groups) == 1
+    assert {entry["side"] for entry in found["stages"][0]["generations"]} == {0}

@@ -18,6 +18,7 @@ from rich.table import Table
 from fluxen.cli.progress import event_line, size, stamp
 from fluxen.errors import CheckpointError, DamagedError, FluxenError
 from fluxen.state.epoch import EPOCHS, EVENTS, IDENTITY, Epoch, EpochLog, StageState
+from fluxen.state.packed import PackedSegment
 from fluxen.state.record import unseal
 from fluxen.state.routing import mask_of
 from fluxen.state.runs import Run
@@ -195,7 +196,10 @@ def _sizes(store: Store, state: StageState, refs: list[SegmentRef]) -> tuple[Int
     held = np.zeros(state.routing.size, dtype=np.float64)
     for ref in refs:
         live = mask_of(ref.live, state.routing.size)
-        counts = Run(ref, open_segment(store, ref), live, bool(live.all())).rows_per_group(state.routing)
+        if ref.packed:
+            counts = PackedSegment(store, ref).rows_per_group(state.routing, live)
+        else:
+            counts = Run(ref, open_segment(store, ref), live, bool(live.all())).rows_per_group(state.routing)
         rows += counts
         held += counts * (ref.bytes / max(ref.rows, 1))
     return rows, held.astype(np.int64)

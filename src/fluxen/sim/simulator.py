@@ -19,7 +19,7 @@ import numpy as np
 
 from fluxen.control import Event, Limits, Manager
 from fluxen.errors import ConfigError
-from fluxen.policies.base import Floats, Ints, Policy, Stats
+from fluxen.policies.base import Floats, Ints, Move, Policy, Stats
 from fluxen.sim.cluster import Cluster
 from fluxen.sim.disk import Disk
 from fluxen.sim.flow import Flow
@@ -167,7 +167,11 @@ class Simulator:
         if self._clock:
             self._decisions.append(self._clock() - started)
         for action in actions:
-            self.moves.begin(action)
+            if isinstance(action.suggestion, Move):
+                self.moves.begin(action)
+            else:
+                # simulated operators rotate their groups through memory by themselves (Flux section 6)
+                self.manager.finish(action.id, now, error=f"the simulator does not model {action.suggestion.kind}")
 
     def _stats(self, seconds: float) -> Stats:
         flow, disk = self.flow, self.disk

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.errors import DamagedError
-from fluxen.state.routing import base_group
+from fluxen.state.routing import Routing, base_group
 from fluxen.state.segment import VERSION, H, SegmentRef, T, column, mapped, publish, require_version, time_range
 from fluxen.state.store import Store, checksum, damaged
-from fluxen.typing import Ints
+from fluxen.typing import Ints, Mask
 
 PACK_ROWS = 1 << 13
 """Rows per record batch."""
@@ -80,6 +80,16 @@ class PackedSegment:
     @property
     def schema(self) -> pa.Schema:
         return self._reader.schema
+
+    def rows_per_group(self, routing: Routing, groups: Mask) -> Ints:
+        """Rows of these groups, heavy keys that have left their ordinary group counted apart."""
+        counts = np.zeros(routing.size, dtype=np.int64)
+        counts[: routing.partitions] = self.counts
+        for h, group in zip(routing.explicit.tolist(), routing.explicit_groups.tolist()):
+            counts[group] = self.read(h, h).num_rows
+            counts[base_group(np.array([h]), routing.partitions)] -= counts[group]
+        counts[~groups] = 0
+        return counts
 
     def read(self, first: int, last: int) -> pa.Table:
         """The rows whose hash is in [first, last]."""
