@@ -100,4 +100,4 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_scenarios(path: Path) -> None:
-    parse(simulate._read(path))
+    assert parse(simulate._read(path))

@@ -108,7 +108,9 @@ def _runs(args: argparse.Namespace, work: Path, console: Console, spark: Any) ->
         run, best = _start(spark, work, label, work / "data" / "offers", options, args.sites)
         title = f"three banks' offers, {args.sites} sites, {label}"
         tracker = follow(run, title, console, plain=args.plain, seconds=args.seconds / len(variants))
-        outcomes.append(Outcome(label=label, tracker=tracker, best=best, events=run.events))
+        # a relocation tells the steps of a move that has an event of its own
+        events = [event for event in run.events if event.get("kind") != "relocation"]
+        outcomes.append(Outcome(label=label, tracker=tracker, best=best, events=events))
     return outcomes
 
 

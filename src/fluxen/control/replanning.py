@@ -20,6 +20,7 @@ from fluxen.control.balance import move_by_track
 from fluxen.control.coordinator import with_routing
 from fluxen.control.manager import Manager
 from fluxen.control.optimizer import Observed, Optimizer, price
+from fluxen.control.relocation import STEPS as MSLB_STEPS
 from fluxen.errors import ConfigError
 from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.base import Operator
@@ -39,16 +40,6 @@ PTLB_STEPS = (
     "DuplicatePartitions",
     "AllOldPurged",
     "DeletePartitions",
-)
-MSLB_STEPS = (
-    "ComputePartitionsToMove",
-    "PartitionsToMove",
-    "DeactivatePartitions",
-    "Deactivated",
-    "SendPartitions",
-    "ReceivePartitions",
-    "Received",
-    "ReactivatePartitions",
 )
 _AT_ONCE = {"mslb": 6, "ptlb": 3}
 """steps that are due when a move begins; the others follow when it ends"""

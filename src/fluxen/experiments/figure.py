@@ -40,6 +40,7 @@ __all__ = [
     "pyplot",
     "read_rows",
     "reproduce",
+    "save",
     "write_rows",
 ]
 
@@ -199,3 +200,15 @@ def _from_text(text: str) -> Value:
         except ValueError:
             continue
     return text
+
+
+def save(figure: Any, axes: Any, path: Path, *, title: str, xlabel: str, ylabel: str) -> None:
+    """Label a plot of lines and write it."""
+    axes.set_title(title)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot().close(figure)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fluxen.experiments.figure import Row, RunOptions, pyplot
+from fluxen.experiments.figure import Row, RunOptions, pyplot, save
 from fluxen.policies.base import Policy
 from fluxen.sim.simulator import Result, Scenario, Simulator
 
@@ -58,11 +58,4 @@ def draw(
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
-    axes.set_title(title)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    save(figure, axes, path, title=title, xlabel=xlabel, ylabel=ylabel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fluxen.experiments.figure import Row, pyplot
+from fluxen.experiments.figure import Row, pyplot, save
 
 __all__ = ["lines"]
 
@@ -18,11 +18,4 @@ def lines(rows: Sequence[Row], path: Path, *, x: str, y: str, title: str, xlabel
         mine = [row for row in rows if row["setting"] == setting and row.get(y) is not None]
         axes.plot([row[x] for row in mine], [row[y] for row in mine], marker=".", label=setting)
     axes.set_ylim(bottom=0)
-    axes.set_title(title)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    save(figure, axes, path, title=title, xlabel=xlabel, ylabel=ylabel)
