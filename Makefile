@@ -58,6 +58,10 @@ test-oldest: java $(OLDEST)/.ready  ## smoke test on the oldest supported versio
 chaos: env  ## kill the driver at many random moments and compare with the oracle
 	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m chaos tests -q
 
+.PHONY: hunt
+hunt: env  ## property tests with new random cases, HUNT times as many
+	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py
+
 .PHONY: bench
 bench: env  ## measure against Spark's own operators; JSON into $(OUT)/bench
 	@mkdir -p $(OUT)/bench

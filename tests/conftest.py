@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from fluxen.testing import oracle
+
+# `make test` tries the same random cases each time, so that a red run is a change's fault; `make hunt` tries new ones
+settings.register_profile("suite", derandomize="FLUXEN_HUNT" not in os.environ)
+settings.load_profile("suite")
 
 # rows collected from Spark show timestamps in the process's time zone; the oracle's are UTC
 os.environ["TZ"] = "UTC"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import fluxen.testing as ft
@@ -54,6 +56,15 @@ class Case:
 
     def expected(self) -> list[str]:
         return oracle.canonical_rows(self.expected_rows())
+
+
+def examples(count: int) -> settings:
+    """So many random cases, times FLUXEN_HUNT."""
+    return settings(
+        max_examples=count * int(os.environ.get("FLUXEN_HUNT", "1")),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 class Histories:

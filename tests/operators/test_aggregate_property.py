@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import tempfile
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import Histories, aggregate_cases, distinct_cases, replay
-
-RELAXED = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+from tests.histories import Histories, aggregate_cases, distinct_cases, examples, replay
 
 
-@RELAXED
+@examples(150)
 @given(case=aggregate_cases(), history=st.data())
 def test_aggregates_equal_the_oracle_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:
@@ -22,7 +18,7 @@ def test_aggregates_equal_the_oracle_whatever_the_history(case, history):
     assert results == case.expected()
 
 
-@RELAXED
+@examples(150)
 @given(case=distinct_cases(), history=st.data())
 def test_distinct_equals_the_oracle_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:

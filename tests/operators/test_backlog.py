@@ -153,3 +153,19 @@ def test_a_batch_begun_without_a_limit_is_not_cut_by_one_that_a_restart_brings(t
     again = backlog(query, ROOMY, follow=True)
     assert groups_of(taken(again, 2)) == set(range(16))
     assert again.waiting == []
+
+
+@pytest.mark.parametrize("limits", [(ROOMY, None), (None, ROOMY)])
+def test_a_decision_outlives_a_crash_of_the_recovery(tmp_path, limits):
+    """The results of an epoch were delivered, its commit failed, and the next start died while it swept up."""
+    delivered: list[pa.Table] = []
+
+    def dies(_: int, results: pa.Table) -> None:
+        delivered.append(results)
+        raise ft.SimulatedCrash("between sink and commit")
+
+    with pytest.raises(ft.SimulatedCrash):
+        bench(tmp_path, LAST, limits[0], sink=dies).step(0, [rows(list(range(20)), 0)])
+    bench(tmp_path, LAST, limits[1])  # sweeps up, and is gone
+    again = bench(tmp_path, LAST, limits[1]).step(0, [rows(list(range(20)), 0)])
+    assert oracle.canonical_rows(again.to_pylist()) == oracle.canonical_rows(delivered[0].to_pylist())

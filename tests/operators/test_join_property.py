@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import tempfile
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import Histories, join_cases, replay
+from tests.histories import Histories, examples, join_cases, replay
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(150)
 @given(case=join_cases(), history=st.data())
 def test_results_equal_the_oracle_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:
@@ -21,7 +21,7 @@ def test_results_equal_the_oracle_whatever_the_history(case, history):
     assert results == case.expected()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(150)
 @given(case=join_cases(), history=st.data())
 def test_what_is_spilled_is_only_late_never_lost_or_doubled(case, history):
     """Groups go to disk, move, are cleaned up and come back at random, and the process dies anywhere."""

@@ -6,12 +6,12 @@ import tempfile
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxen import policies
 from fluxen.policies import Policy
-from tests.histories import Histories, aggregate_cases, distinct_cases, join_cases, replay
+from tests.histories import Histories, aggregate_cases, distinct_cases, examples, join_cases, replay
 
 # an epoch is a second to the policies here: each one may decide after every batch
 EAGER: dict[str, Callable[[], Policy]] = {
@@ -40,7 +40,7 @@ def test_no_policy_is_left_out():
 
 
 @pytest.mark.parametrize("name", EAGER)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(15)
 @given(case=st.one_of(join_cases(), aggregate_cases(), distinct_cases()), history=st.data())
 def test_results_equal_the_oracle_under_every_policy(name, case, history):
     with tempfile.TemporaryDirectory() as directory:

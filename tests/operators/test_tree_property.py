@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import Histories, join_cases, replay
+from tests.histories import Histories, examples, join_cases, replay
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(200)
 @given(case=join_cases(plan="tree"), history=st.data())
 def test_results_equal_the_oracle_whatever_the_trees_and_moves(case, history):
     with tempfile.TemporaryDirectory() as directory:

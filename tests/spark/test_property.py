@@ -24,9 +24,8 @@ pytestmark = pytest.mark.spark
 
 FEW = settings(
     phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes here; the tests without Spark do it
-    max_examples=int(os.environ.get("FLUXEN_SPARK_EXAMPLES", "8")),
+    max_examples=8 * int(os.environ.get("FLUXEN_HUNT", "1")),
     deadline=None,
-    derandomize="FLUXEN_SPARK_EXAMPLES" not in os.environ,
     database=None,
     print_blob=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -243,7 +243,7 @@ class Backlog:
 
     def _settled(self, done: list[Piece], left: list[Piece]) -> list[Piece]:
         """Make it known that `left` waits; gives what is still to be processed because another attempt did so."""
-        if self.limit is None:  # there is nothing to decide
+        if self.limit is None and not self._known:  # there is nothing to decide
             return []
         mine = Decision(groups=ranges(self.owned), waiting=_waiting([*self.waiting, *left]))
         found = decide(self.store, self.epoch, self.stage, self.owned, mine)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fluxen.errors import DamagedError
-from fluxen.state.epoch import DECISIONS
+from fluxen.state.epoch import decision_directory
 from fluxen.state.record import seal, unseal
 from fluxen.state.routing import ranges
 from fluxen.state.store import Store, checksum
@@ -45,10 +45,6 @@ class Decision:
 
 def _spans(data: list[list[int]]) -> Spans:
     return tuple((int(low), int(high)) for low, high in data)
-
-
-def decision_directory(epoch: int) -> str:
-    return f"{DECISIONS}/{epoch:010d}"
 
 
 def decide(store: Store, epoch: int, stage: int, owned: Mask, decision: Decision) -> Decision:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fluxen.errors import CheckpointError, DamagedError
 from fluxen.state.history import GroupHistory
-from fluxen.state.record import RECORDS, record_directory, seal, unseal
+from fluxen.state.record import record_directory, seal, unseal
 from fluxen.state.residence import Residence
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
@@ -217,8 +217,8 @@ class EpochLog:
             return None
 
     def begun(self, number: int) -> bool:
-        """Whether some site has finished its share of an epoch that was not committed; ask before `sweep`."""
-        return bool(self.store.list(record_directory(number)))
+        """Whether some attempt of an epoch that was not committed may have delivered results."""
+        return bool(self.store.list(record_directory(number)) or self.store.list(decision_directory(number)))
 
     def collect(self, newest: int) -> None:
         """Forget epochs older than the kept ones, and delete what only they referred to."""
@@ -231,7 +231,7 @@ class EpochLog:
         for number in expired:
             self.store.delete(_name(number))
             self.store.delete_directory(record_directory(number))
-            self.store.delete_directory(f"{DECISIONS}/{number:010d}")
+            self.store.delete_directory(decision_directory(number))
         for name in candidates - kept:
             self.store.delete(name)
 
@@ -245,7 +245,10 @@ class EpochLog:
         ]
         for name in orphans:
             self.store.delete(name)
-        self.store.delete_directory(f"{RECORDS}/{newest + 1:010d}")
+        if self.begun(newest + 1):
+            # outlives the records: after the next crash as well, sites must know that there were attempts
+            self.store.create(f"{decision_directory(newest + 1)}/begun", b"")
+        self.store.delete_directory(record_directory(newest + 1))
         return len(orphans)
 
     def note(self, number: int, events: list[Json]) -> None:
@@ -267,6 +270,10 @@ def segment_name(*, epoch: int, stage: int, site: int, side: int, attempt: str) 
 
 def segment_epoch(name: str) -> int:
     return int(name.split("-", 1)[0])
+
+
+def decision_directory(epoch: int) -> str:
+    return f"{DECISIONS}/{epoch:010d}"
 
 
 def _name(number: int) -> str:
