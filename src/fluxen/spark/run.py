@@ -216,6 +216,7 @@ class Run:
         # partitions are sites here: nothing may coalesce or split them
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
+        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
         self._session = spark
         self._markers.clear()
 
