@@ -52,6 +52,19 @@ def test_windows_the_watermark_has_passed_come_out_at_the_end_of_a_finite_run(sp
     assert collected.calls == [0, 1]
 
 
+def test_a_batch_without_a_row_is_an_epoch_in_which_nothing_happens(spark, drain, collected):
+    """No site runs in it; what was due before it comes out after it."""
+    run = drain(tumbling(feed(spark, [ROWS.slice(0, 4), ROWS.slice(0, 0), ROWS.slice(4)])), collected)
+    assert windows(collected.rows) == CLOSED
+    idle = run.recentProgress[1]["fluxen"]
+    assert (idle["rows_in"], idle["results"], idle["state_rows"]) == (
+        0,
+        0,
+        run.recentProgress[0]["fluxen"]["state_rows"],
+    )
+    assert [entry["fluxen"]["batch"] for entry in run.recentProgress] == [0, 1, 2]
+
+
 def test_all_windows_come_out_at_the_end_of_input(spark, drain, collected):
     drain(tumbling(feed(spark, [ROWS])), collected, endOfInput=True)
     assert windows(collected.rows) == sorted(CLOSED + OPEN)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pyspark.sql import functions as F
 
-from fluxen.spark.split import group_expression, site_expression, site_values
+from fluxen.operators.wire import IN
+from fluxen.spark.split import group_expression, marking, site_expression, site_values
 from fluxen.state.routing import Routing
 
 pytestmark = pytest.mark.spark
@@ -46,3 +48,12 @@ def test_sql_sends_every_hash_to_the_group_and_site_numpy_says(spark, routing):
 def test_site_values_fall_into_their_own_partition(spark, sites):
     rows = spark.createDataFrame([(v,) for v in site_values(sites)], "v int")
     assert [row.p for row in rows.selectExpr(f"pmod(hash(v), {sites}) as p").collect()] == list(range(sites))
+
+
+def test_every_partition_with_rows_names_every_site_once(spark):
+    rows = spark.range(0, 10, 1, 3).where("id > 3").selectExpr(f"cast(id % 2 as int) as {IN}", "id")
+    marked = rows.withColumn(IN, marking(4)).withColumn("p", F.spark_partition_id()).collect()
+    assert sorted(row[IN] for row in marked if row[IN] >= 0) == [0, 0, 0, 1, 1, 1]
+    assert sorted((row.p, row[IN]) for row in marked if row[IN] < 0) == [
+        (p, -site) for p in (1, 2) for site in (4, 3, 2, 1)
+    ]

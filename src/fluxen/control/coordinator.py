@@ -68,6 +68,15 @@ def advance(
     )
 
 
+def rested(epoch: Epoch, *, batch: int) -> Epoch:
+    """The epoch after `epoch` when a batch had no rows and no site ran: whatever is due stays due."""
+    quiet = {"rows_in": 0, "rows_out": 0, "rows_owed": 0, "late": 0, "delays": [], "busy_seconds": 0.0, "seconds": {}}
+    stages = [
+        {**stage, "sites": [{**site, **quiet} for site in stage["sites"]]} for stage in epoch.stats.get("stages", [])
+    ]
+    return replace(epoch, number=epoch.number + 1, batch=batch, stats={**epoch.stats, "stages": stages})
+
+
 def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRecord], epoch: int) -> StageState:
     inputs = range(stage.operator.inputs)
     frontier = tuple(max([before.late_before[i], *_seen(records, i, stage.lateness[i])]) for i in inputs)

@@ -84,11 +84,16 @@ class _Clock:
 
 
 def run_site(
-    job: SiteJob, source: Callable[[], tuple[int, list[Input]]], attempt: str, where: tuple[str, str] = ("", "")
+    job: SiteJob, source: Callable[[], tuple[int | None, list[Input]]], attempt: str, where: tuple[str, str] = ("", "")
 ) -> Iterator[pa.Table]:
-    """Process the rows `source` gives (with the site's index) and yield results; then write the record."""
+    """Process the rows `source` gives (with the site's index) and yield results; then write the record.
+
+    A site that does not know which one it is leaves no record: nobody got a row in this batch.
+    """
     clock = _Clock(job.clock)
     site, inputs = source()
+    if site is None:
+        return
     clock.spent("wait")
     parts: list[_Part] = []
     for number, share in enumerate(shares(job.before, site, inputs)):

@@ -2,8 +2,8 @@
 
 All inputs share one set of columns: `_in` tells which input a row is from, `_h` (and `_h2`) carry the key hash, `_t`
 the event time, and payload columns of one type share slots, so three inputs of one schema cost no more than one.
-Every site also gets one marker row (`_in` = -1) whose `_h` is the site's index: a site without rows still runs and
-knows which one it is. Spark builds this layout in `fluxen.spark.split`.
+Every site also gets marker rows, whose `_in` is -1 less the site's index: a site without rows still runs and knows
+which one it is. Spark builds this layout in `fluxen.spark.split`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from fluxen.state.segment import H2, H, T
 from fluxen.typing import Ints
 
 IN, WEIGHT = "_in", "_n"
-MARKER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +57,14 @@ def assign_slots(types: list[list[tuple[str, str]]]) -> tuple[list[list[tuple[st
     return placed, slots
 
 
-def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int, list[Input]]:
-    """The site's index and the new rows of each input."""
-    table = pa.Table.from_batches(list(batches)).combine_chunks()
+def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, list[Input]]:
+    """The site's index and the new rows of each input; no index if there is no row at all."""
+    received = [batch for batch in batches if batch.num_rows]
+    if not received:
+        return None, []
+    table = pa.Table.from_batches(received).combine_chunks()
     source = table.column(IN).to_numpy()
     h = table.column(H).to_numpy()
-    marker = np.flatnonzero(source == MARKER)
-    if len(marker) != 1:
-        raise FluxenError(
-            f"a site's input holds {len(marker)} marker rows instead of one; the query's shuffle was changed on the "
-            "way (is adaptive query execution on?)"
-        )
     inputs = []
     for number, pairs in enumerate(wire.inputs):
         rows = np.flatnonzero(source == number)
@@ -82,7 +78,16 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int, list[Inp
                 _ints(table, WEIGHT)[rows] if wire.weighted else None,
             )
         )
-    return int(h[marker[0]]), inputs
+    return _marked(source[source < 0]), inputs
+
+
+def _marked(markers: Ints) -> int:
+    if len(markers) == 0 or (markers != markers[0]).any():
+        raise FluxenError(
+            f"a site's input holds the marker rows of {len(np.unique(markers))} sites instead of one; the query's "
+            "shuffle was changed on the way (is adaptive query execution on?)"
+        )
+    return -1 - int(markers[0])
 
 
 def _ints(table: pa.Table, name: str) -> Ints:

@@ -17,22 +17,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, with_routing
+from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, rested, with_routing
 from fluxen.control.latency import mean_latency
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.operators.site import SiteJob
 from fluxen.operators.stateful import Stateful
+from fluxen.operators.wire import IN
 from fluxen.policies.base import Rescale, Suggestion
 from fluxen.spark.query import Query
 from fluxen.spark.sinks import Sink
-from fluxen.spark.split import markers
+from fluxen.spark.split import markers, marking
 from fluxen.spark.stage import Pins, run_stage
 from fluxen.state.epoch import Epoch, EpochLog
 from fluxen.state.record import CommitRecord, missing_sites, read_records
@@ -77,6 +78,7 @@ class Run:
         self._requests: list[Suggestion] = []
         self._in_batches = False
         self._markers: dict[tuple[int, int], DataFrame] = {}
+        self._marking: dict[int, Column] = {}
         adapt = query.options
         self._adaptations = [
             Adaptation(
@@ -249,9 +251,12 @@ class Run:
             results.write.format("noop").mode("overwrite").save()
             records = read_records(self._store, number, self._token)
             absent = missing_sites(records, expected(before))
-            if absent:
+            if absent and (records or rows is None):
                 raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
-        epoch = self._adapted(advance(before, self._stages, records, batch=batch), records, ran - started)
+        if records:
+            epoch = self._adapted(advance(before, self._stages, records, batch=batch), records, ran - started)
+        else:  # not one row in the whole batch
+            epoch = rested(before, batch=batch)
         self._log.commit(epoch)
         self._epoch = epoch
         self._log.collect(number)
@@ -314,16 +319,22 @@ class Run:
                 buffer=self._query.options.buffer,
                 follow=before.number + 1 == self._resumed,
             )
-            marking = self._marking(self._session, number, state.routing.sites)
-            frame = run_stage(frame, marking, plan.wire, job, plan.schema, self._pins)
+            frame = run_stage(self._marked(frame, number, state.routing.sites), plan.wire, job, plan.schema, self._pins)
         assert frame is not None
         return frame
 
-    def _marking(self, spark: SparkSession, stage: int, sites: int) -> DataFrame:
-        """The marker rows of a stage: built once, since they are the same in every batch."""
+    def _marked(self, rows: DataFrame | None, stage: int, sites: int) -> DataFrame:
+        """A stage's rows with marker rows among them; those alone if this epoch is no batch."""
+        assert self._session is not None
+        if rows is not None and len(self._query.plans) == 1:
+            if sites not in self._marking:
+                self._marking[sites] = marking(sites)
+            return rows.withColumn(IN, self._marking[sites])
+        # a stage that another one feeds must run even if it is fed nothing; built once, being the same in every batch
         if (stage, sites) not in self._markers:
-            self._markers[stage, sites] = markers(spark, sites, self._query.plans[stage].wire_schema)
-        return self._markers[stage, sites]
+            self._markers[stage, sites] = markers(self._session, sites, self._query.plans[stage].wire_schema)
+        alone = self._markers[stage, sites]
+        return alone if rows is None else rows.unionAll(alone)
 
     # ---- what users ask
 

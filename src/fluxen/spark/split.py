@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from fluxen.errors import QueryError
-from fluxen.operators.wire import IN, MARKER, WEIGHT, Wire, assign_slots
+from fluxen.operators.wire import IN, WEIGHT, Wire, assign_slots
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
 from fluxen.state.segment import H2, H, T
@@ -24,6 +24,8 @@ from fluxen.typing import NO_TIME
 SITE = "_site"
 _SECOND = -7046029254386353131
 """Prefix of the second hash: any constant serves, changing it invalidates checkpoints."""
+_WITHIN_PARTITION = 2**33 - 1
+"""Bits of `monotonically_increasing_id` that count the rows of a partition."""
 _FIXED = (st.ByteType, st.ShortType, st.IntegerType, st.LongType, st.DateType, st.TimestampType, st.TimestampNTZType)
 
 
@@ -158,8 +160,8 @@ def site_expression(routing: Routing) -> str:
 
 def marked_site_expression(routing: Routing) -> str:
     """The same where there are marker rows among the others: those name their site themselves."""
-    named = f"element_at({_literal(site_values(routing.sites))}, cast({H} as int) + 1)"
-    return f"if({IN} = {MARKER}, {named}, {site_expression(routing)})"
+    named = f"element_at({_literal(site_values(routing.sites))}, -{IN})"
+    return f"if({IN} < 0, {named}, {site_expression(routing)})"
 
 
 def _literal(numbers: Iterable[int]) -> str:
@@ -186,14 +188,23 @@ def sites_expression(state: StageState) -> str:
         layer[track.partition] = site_values(routing.sites)[int(routing.table[track.group])]
     others = [f"element_at({_literal(layer)}, {base} + 1)" for layer in layers]
     everywhere = f"filter(array_distinct(array({', '.join([owner, *others])})), s -> s >= 0)"
-    return f"explode(if({IN} = {MARKER}, array({owner}), {everywhere}))"
+    return f"explode(if({IN} < 0, array({owner}), {everywhere}))"
 
 
 def markers(spark: SparkSession, sites: int, schema: st.StructType) -> DataFrame:
     """One row per site that names it; `schema` is the wire layout's."""
-    filled = {IN: F.lit(MARKER), H: F.col("id")}
+    filled = {IN: F.col("id"), H: F.lit(0)}
     columns = [filled.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name) for column in schema]
-    return spark.range(0, sites, 1, 1).select(*columns)
+    return spark.range(-sites, 0, 1, 1).select(*columns)
+
+
+def marking(sites: int) -> Column:
+    """`_in` of rows with marker rows among them: in front of each partition that has rows, one per site.
+
+    Much cheaper to plan and run than a union with `markers`, but a batch without a single row gets none.
+    """
+    first = f"(monotonically_increasing_id() & {_WITHIN_PARTITION}L) = 0L"
+    return F.expr(f"explode(if({first}, concat(array({IN}), sequence(-{sites}, -1)), array({IN})))")
 
 
 _values: dict[int, list[int]] = {}

@@ -52,12 +52,15 @@ class Pins:
         master = spark.sparkContext.master
         self.needed = not (master.startswith("local[") or master == "local")
         self._anchors: dict[int, DataFrame] = {}
+        self._site = "", F.lit(None)
         self._executors: frozenset[str] = frozenset()
 
     def route(self, df: DataFrame, site: str, sites: int) -> DataFrame:
         """`df` in as many partitions as there are sites, each row in that of `site`, a SQL expression."""
         if not self.needed:
-            return df.repartition(sites, F.expr(site))
+            if site != self._site[0]:  # parsed once per routing table
+                self._site = site, F.expr(site)
+            return df.repartition(sites, self._site[1])
         named = df if site == SITE else df.selectExpr("*", f"{site} as {SITE}")
         return named.join(self._anchor(sites).hint("shuffle_hash"), SITE)
 
@@ -84,12 +87,9 @@ class Pins:
         self._anchors.clear()
 
 
-def run_stage(
-    rows: DataFrame | None, marking: DataFrame, wire: Wire, job: SiteJob, schema: st.StructType, pins: Pins
-) -> DataFrame:
-    """The results of one stage for one micro-batch; `rows` is None for an epoch that is no batch."""
+def run_stage(routed: DataFrame, wire: Wire, job: SiteJob, schema: st.StructType, pins: Pins) -> DataFrame:
+    """The results of one stage for one micro-batch, from its rows with marker rows among them."""
     routing = job.before.routing
-    routed = marking if rows is None else rows.unionAll(marking)
     site = marked_site_expression(routing)
     if job.before.tracks:  # rows of a group that moves by parallel track go to more than one site
         site, routed = SITE, routed.selectExpr("*", f"{sites_expression(job.before)} as {SITE}")

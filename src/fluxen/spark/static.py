@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from fluxen.operators.base import Operator, SiteBatch
 from fluxen.operators.site import rechunk
-from fluxen.operators.wire import Wire, decode
-from fluxen.spark.split import marked_site_expression, markers
+from fluxen.operators.wire import IN, Wire, decode
+from fluxen.spark.split import marked_site_expression, marking
 from fluxen.spark.stages import StagePlan
 from fluxen.state.routing import MAX_PARTITIONS, Routing
 from fluxen.typing import MIN_TIME
@@ -28,7 +28,9 @@ class StaticTask:
     routing: Routing
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _, inputs = decode(self.wire, batches)
+        site, inputs = decode(self.wire, batches)
+        if site is None:  # there is not one row
+            return
         watermarks = (MIN_TIME,) * self.operator.inputs
         batch = SiteBatch(
             inputs=inputs,
@@ -48,7 +50,5 @@ def run_static(inputs: Sequence[DataFrame], plan: StagePlan) -> DataFrame:
     sites = min(int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200), MAX_PARTITIONS)
     routing = Routing.even(partitions=sites, sites=sites)
     rows = plan.prepare(plan.project(inputs), True)
-    routed = rows.unionAll(markers(spark, sites, plan.wire_schema)).repartition(
-        sites, F.expr(marked_site_expression(routing))
-    )
+    routed = rows.withColumn(IN, marking(sites)).repartition(sites, F.expr(marked_site_expression(routing)))
     return routed.mapInArrow(StaticTask(plan.stage.operator, plan.wire, routing), plan.schema)
