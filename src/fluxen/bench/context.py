@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxen.bench.compare import Column, Comparison, compare, connect, parquet_relation
+from fluxen.bench.data import link_files
 from fluxen.bench.job import Job, Sink
 from fluxen.bench.oracle import materialize
 from fluxen.bench.runner import Measured, execute
@@ -19,6 +20,8 @@ from fluxen.bench.workloads import Workload
 __all__ = ["TOLERANCE", "Context", "Options", "Prepared"]
 
 TOLERANCE = 1e-9
+REHEARSED = 10
+"""Batches every engine may work on before it is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,14 @@ class Context:
             bound_us=prepared.workload.bound_us,
         )
 
+    def rehearsal(self, prepared: Prepared, batches: int = REHEARSED) -> Path:
+        """A workload's first files, for a run before the one that counts."""
+        directory = self.work / "data" / f"{prepared.data.name}-rehearsal"
+        if not directory.exists():
+            for stream in prepared.workload.streams:
+                link_files(prepared.data / stream.name, directory / stream.name, batches)
+        return directory
+
     def measure(self, prepared: Prepared, job: Job, *, extra_batches: int = 0) -> Measured:
         """Run a job to its end; `extra_batches` are tiny warm-up files in front of the workload's own."""
         self.say(f"{job.work.name} ({job.settings})" if not job.query.startswith("fluxen") else job.work.name)
@@ -87,9 +98,8 @@ class Context:
         if measured.job.sink == "noop":
             if not measured.job.query.startswith("fluxen"):
                 return None
-            job = replace(
-                measured.job, sink="parquet", work=measured.job.work.with_name(f"{measured.job.work.name}-check")
-            )
+            work = measured.job.work.with_name(f"{measured.job.work.name}-check")
+            job = replace(measured.job, sink="parquet", work=work, rehearsal=None)
             again = self.measure(prepared, job, extra_batches=measured.data_batches - prepared.workload.batches)
             if not again.outcome.finished:
                 return None

@@ -15,7 +15,6 @@ import numpy as np
 
 from fluxen.bench import oracle, report
 from fluxen.bench.context import Context, Prepared
-from fluxen.bench.data import link_files
 from fluxen.bench.runner import Measured
 from fluxen.bench.workloads import GROWTH_JOIN, GROWTH_ROWS, Workload
 
@@ -61,9 +60,7 @@ def run(context: Context) -> dict[str, Any]:
 
 def _measure(context: Context, part: _Part, prepared: Prepared) -> dict[str, Any]:
     # the same query over the first files first: a JVM still compiling at 1x would make growth look smaller
-    rehearsal = context.work / "data" / f"rehearsal-{part.name}"
-    for stream in prepared.workload.streams:
-        link_files(prepared.data / stream.name, rehearsal / stream.name, _REHEARSAL)
+    rehearsal = context.rehearsal(prepared, _REHEARSAL)
     job = replace(context.job(prepared, part.query), rehearsal=rehearsal, sink="parquet")
     ours = context.measure(prepared, job)
     context.oracle("expected", part.sql(prepared.data))

@@ -40,8 +40,8 @@ class Job:
     `sink`: `parquet` appends every batch's results to files, `noop` computes and drops them, `nothing` does not
     even look at the batch. `limit_s` counts from the start of the query; a batch in flight then may still finish
     within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, unmeasured, in
-    the same process: for questions that must not be answered by a JVM still compiling. `master` is Spark's,
-    `memory` a site's in bytes.
+    the same process, for a minute at most: a JVM still compiling must not answer for what comes later. `master` is
+    Spark's, `memory` a site's in bytes.
     """
 
     query: str

@@ -13,7 +13,6 @@ import numpy as np
 
 from fluxen.bench import oracle, report
 from fluxen.bench.context import Context, Prepared
-from fluxen.bench.data import link_files
 from fluxen.bench.job import Job
 from fluxen.bench.runner import Measured
 from fluxen.bench.settings import LIMIT_S, Trial, best_settings
@@ -47,9 +46,10 @@ def _part(context: Context, workload: Workload) -> tuple[dict[str, Any], list[Tr
     columns = oracle.COLUMNS["join"]
     prepared = context.prepare(workload)
     settings, trials = best_settings(context, prepared, workload.name, "native-join")
+    rehearsal = context.rehearsal(prepared)
     job = replace(context.job(prepared, "native-join"), settings=settings, limit_s=LIMIT_S, grace_s=_GRACE_S)
-    native = context.measure(prepared, job)
-    ours = context.measure(prepared, context.job(prepared, "fluxen-join"))
+    native = context.measure(prepared, replace(job, rehearsal=rehearsal))
+    ours = context.measure(prepared, replace(context.job(prepared, "fluxen-join"), rehearsal=rehearsal))
     seconds = context.oracle(workload.name, oracle.join_sql(prepared.data, prepared.workload.bound_us))
     compared = context.verify(ours, prepared, workload.name, oracle.our_columns("join"), exact=True)
     native_compared = context.verify(native, prepared, workload.name, columns, exact=True)
@@ -63,8 +63,8 @@ def _part(context: Context, workload: Workload) -> tuple[dict[str, Any], list[Tr
 
 def _memory(context: Context, prepared: Prepared, ours: Measured) -> dict[str, Any]:
     """Peak memory beyond that of Spark moving the same files through no operator, beside the live state's size."""
-    job = replace(context.job(prepared, "empty", f"{prepared.workload.name}-passthrough"), sink="noop")
-    idle = context.measure(prepared, job)
+    job = context.job(prepared, "empty", f"{prepared.workload.name}-passthrough")
+    idle = context.measure(prepared, replace(job, sink="noop", rehearsal=context.rehearsal(prepared)))
     live = live_state_rows(prepared.workload) * _ROW_BYTES / 1e6
     batch = prepared.workload.batch_rows * _ROW_BYTES / 1e6
     beyond = ours.peak.pss_mb - idle.peak.pss_mb
@@ -96,10 +96,8 @@ def _fixed_cost(context: Context) -> dict[str, Any]:
     # never shrunk: its size is the question
     data = context.work / "data" / FIXED.name
     FIXED.write(data)
-    rehearsal = context.work / "data" / f"{FIXED.name}-rehearsal"
-    for stream in FIXED.streams:
-        link_files(data / stream.name, rehearsal / stream.name, _SETTLED)
     prepared = Prepared(workload=FIXED, data=data)
+    rehearsal = context.rehearsal(prepared, FIXED.batches)
     ours = _settled(context, prepared, replace(context.job(prepared, "fluxen-join"), rehearsal=rehearsal, sink="noop"))
     job = replace(context.job(prepared, "empty"), rehearsal=rehearsal, sink="nothing")
     empty = _settled(context, prepared, job)

@@ -22,6 +22,7 @@ from fluxen.bench.job import Batch, Job, Outcome
 from fluxen.bench.memory import footprint, session_pids
 
 _POLL_S = 0.05
+_REHEARSAL_S = 60
 
 
 def main(job_file: str, report_file: str) -> None:
@@ -52,7 +53,9 @@ def _run(job: Job) -> Outcome:
     spark = session(job)
     if job.rehearsal is not None:
         rehearsal = replace(job, data=job.rehearsal, work=job.work / "rehearsal")
-        _start(build(spark, rehearsal), rehearsal).awaitTermination()
+        run = _start(build(spark, rehearsal), rehearsal)
+        if not run.awaitTermination(_REHEARSAL_S):
+            run.stop()
     query = build(spark, job)
     # the driver and its JVM exist and are idle: what a run adds to this is its own
     idle = footprint(os.getsid(0))
