@@ -200,6 +200,7 @@ def replay(
 
     def opened(crash: int | None) -> ft.Bench:
         options = {"sites": 2, "partitions": 8, "sink": sink, "crash_after": crash, "memory": memory, "policy": policy}
+        options["piece_bytes"] = 100 if spills else None  # a row or two at a time
         return ft.Bench(case.stages, directory, **options, **history.buffer())
 
     def surviving(work: Callable[[ft.Bench], Any]) -> None:

@@ -149,6 +149,20 @@ def test_a_missing_or_damaged_generation_is_named_and_the_cleanup_succeeds_once_
     assert not spilling.owes(again.epoch)
 
 
+def test_groups_come_back_in_segments_of_bounded_size(tmp_path):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts")
+    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8, piece_bytes=2000, merge_limit=8000)
+    keys = range(2000)
+    query.step(0, [rows(*((key, 0, key) for key in keys)), rows()], spill=to_disk)
+    query.step(1, [rows(), rows()], spill=bring_back)
+    query.step(2, [rows(), rows()])
+    sizes = [ref.rows for ref in query.epoch.stages[0].segments]
+    assert sum(sizes) == 2000
+    assert max(sizes) < 500
+    found = query.step(3, [rows(), rows(*((key, 0, key + 5000) for key in keys))])
+    assert pairs(found) == [(key, key + 5000) for key in keys]
+
+
 def test_a_full_disk_during_a_spill_loses_nothing(tmp_path, monkeypatch):
     query = bench(tmp_path)
     query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)

@@ -100,6 +100,20 @@ def test_the_filesystems_refusal_says_what_to_do(tmp_path, monkeypatch, code, ad
     assert "the last committed epoch is intact" in str(raised.value)
 
 
+def test_a_file_in_pieces_is_whole_or_absent(tmp_path):
+    store = Store(str(tmp_path))
+    store.write("a", iter([b"12", memoryview(b"3")]))
+    assert store.read("a") == b"123"
+
+    def pieces():
+        yield b"12"
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        store.write("b", pieces())
+    assert not store.exists("b")
+
+
 def test_a_write_that_fails_leaves_no_half_file():
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")

@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """One input stream. `skew` is the Zipf exponent of the keys, 0 for uniform."""
+    """One input stream. `skew` is the Zipf exponent of the keys, 0 for uniform; `width` the characters of a text."""
 
     name: str
     rows: int
@@ -48,6 +48,7 @@ class StreamSpec:
     span_us: int
     text: bool
     seed: int
+    width: int = 16
 
 
 def zipf_cdf(keys: int, skew: float) -> Floats:
@@ -86,14 +87,14 @@ def batch_table(spec: StreamSpec, batch: int, batches: int, cdf: Floats | None =
         "value": pa.array(rng.integers(0, 1 << 20, size, dtype=np.int64) / 64.0),
     }
     if spec.text:
-        columns["text"] = _hex_strings(rng, size)
+        columns["text"] = _hex_strings(rng, size, spec.width)
     return pa.table(columns)
 
 
-def _hex_strings(rng: np.random.Generator, size: int) -> pa.Array:
-    """Random strings of 16 characters, built as one buffer because a Python string per row takes seconds."""
-    characters = rng.bytes(8 * size).hex().encode()
-    offsets = np.arange(0, 16 * (size + 1), 16, dtype=np.int32)
+def _hex_strings(rng: np.random.Generator, size: int, width: int) -> pa.Array:
+    """Random strings of `width` characters, built as one buffer because a Python string per row takes seconds."""
+    characters = rng.bytes(width // 2 * size).hex().encode()
+    offsets = np.arange(0, width * (size + 1), width, dtype=np.int32)
     return pa.StringArray.from_buffers(size, pa.py_buffer(offsets), pa.py_buffer(characters))
 
 

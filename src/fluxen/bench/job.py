@@ -41,7 +41,7 @@ class Job:
     even look at the batch. `limit_s` counts from the start of the query; a batch in flight then may still finish
     within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, unmeasured, in
     the same process, for a minute at most: a JVM still compiling must not answer for what comes later. `master` is
-    Spark's, `memory` a site's in bytes.
+    Spark's, `memory` a site's in bytes, `sample_s` how often the processes' memory is looked at.
     """
 
     query: str
@@ -55,6 +55,7 @@ class Job:
     rehearsal: Path | None = None
     master: str = "local[2]"
     memory: int | None = None
+    sample_s: float = 0.25
 
     @property
     def out(self) -> Path:
@@ -90,7 +91,7 @@ class Outcome:
     skipped: str | None = None
     error: str | None = None
     idle_rss_mb: float = 0.0
-    idle_python_mb: float = 0.0
+    idle_workers_mb: float = 0.0
     in_flight_s: float = 0.0
     state: dict[str, Any] = field(default_factory=dict)
 

@@ -18,16 +18,21 @@ _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Resident megabytes. `rss_mb` counts a page shared by two processes twice, `pss_mb` once."""
+    """Resident megabytes. `rss_mb` counts a page shared by two processes twice, `pss_mb` once.
+
+    `workers_mb` is that of Spark's Python workers, where the state is: every Python process but the session's first.
+    """
 
     rss_mb: float = 0.0
     python_mb: float = 0.0
+    workers_mb: float = 0.0
     pss_mb: float = 0.0
 
     def peak(self, other: Footprint) -> Footprint:
         return Footprint(
             rss_mb=max(self.rss_mb, other.rss_mb),
             python_mb=max(self.python_mb, other.python_mb),
+            workers_mb=max(self.workers_mb, other.workers_mb),
             pss_mb=max(self.pss_mb, other.pss_mb),
         )
 
@@ -54,7 +59,7 @@ def _members(session: int) -> list[tuple[int, int]]:
 
 def footprint(session: int, *, shared_once: bool = False) -> Footprint:
     """The session's memory now; `shared_once` also reads the proportional sizes, which costs milliseconds."""
-    rss = python = pss = 0.0
+    rss = python = workers = pss = 0.0
     members = _members(session)
     names = {pid: _program(pid) for pid, _ in members}
     for pid, parent in members:
@@ -67,8 +72,10 @@ def footprint(session: int, *, shared_once: bool = False) -> Footprint:
         except OSError:
             continue
         rss += megabytes
-        python += megabytes if names[pid].startswith("python") else 0.0
-    return Footprint(rss_mb=rss, python_mb=python, pss_mb=pss)
+        if names[pid].startswith("python"):
+            python += megabytes
+            workers += megabytes if pid != session else 0.0
+    return Footprint(rss_mb=rss, python_mb=python, workers_mb=workers, pss_mb=pss)
 
 
 def _program(pid: int) -> str:
@@ -98,8 +105,8 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         tick = 0
         while not self._done.wait(self._period_s):
-            # proportional sizes walk page tables: every fourth sample is often enough for a peak and costs little
-            self.peak = self.peak.peak(footprint(self._session, shared_once=tick % 4 == 0))
+            # proportional sizes walk page tables: once a second is often enough for a peak and costs little
+            self.peak = self.peak.peak(footprint(self._session, shared_once=tick % round(1 / self._period_s) == 0))
             tick += 1
 
     def stop(self) -> Footprint:

@@ -113,7 +113,7 @@ def execute(job: Job, *, rows_per_batch: int, data_batches: int) -> Measured:
             env=_environment(job),
             start_new_session=True,
         )
-        sampler = Sampler(process.pid)
+        sampler = Sampler(process.pid, period_s=job.sample_s)
         sampler.start()
         try:
             _await_report(process, report, job.limit_s + job.grace_s + _START_UP_S)

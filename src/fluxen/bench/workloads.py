@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fluxen.bench.data import StreamSpec, write_stream
 
-__all__ = ["AGGREGATE", "FIXED", "GROWTH_JOIN", "GROWTH_ROWS", "OVERFLOW", "SKEW", "W1", "W2", "Workload"]
+__all__ = ["AGGREGATE", "FIXED", "GROWTH_JOIN", "GROWTH_ROWS", "OVERFLOW", "RESIDENT", "SKEW", "W1", "W2", "Workload"]
 
 _SECOND = 1_000_000
 
@@ -58,9 +58,13 @@ class Workload:
             write_stream(stream, directory / stream.name, self.batches)
 
 
-def _three(rows: int, keys: int, skew: float, span_us: int, *, seed: int, text: bool) -> tuple[StreamSpec, ...]:
+def _three(
+    rows: int, keys: int, skew: float, span_us: int, *, seed: int, text: bool, width: int = 16
+) -> tuple[StreamSpec, ...]:
     return tuple(
-        StreamSpec(name=name, rows=rows, keys=keys, skew=skew, span_us=span_us, text=text, seed=seed + number)
+        StreamSpec(
+            name=name, rows=rows, keys=keys, skew=skew, span_us=span_us, text=text, seed=seed + number, width=width
+        )
         for number, name in enumerate("abc")
     )
 
@@ -97,8 +101,16 @@ FIXED = Workload(
 # a bound wider than the stream is long: nothing expires, the state is all the input, and native Spark can run it too
 OVERFLOW = Workload(
     name="memory",
-    streams=_three(24 * 30_000, 360_000, 0.0, 1_000 * _SECOND, seed=71, text=True),
+    streams=_three(24 * 30_000, 720_000, 0.0, 1_000 * _SECOND, seed=71, text=True),
     batches=24,
+    bound_us=2_000 * _SECOND,
+    shrink=("keys",),
+)
+# rows wide enough for a gigabyte of state in a minute, in batches of 14 MB
+RESIDENT = Workload(
+    name="resident",
+    streams=_three(72 * 10_800, 1_500_000, 0.0, 1_000 * _SECOND, seed=91, text=True, width=400),
+    batches=72,
     bound_us=2_000 * _SECOND,
     shrink=("keys",),
 )

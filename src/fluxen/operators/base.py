@@ -21,6 +21,17 @@ EMIT_ROWS = 1 << 16
 """Results leave a site in tables of about this many rows, however many there are."""
 
 
+def portion(rows: int, piece_bytes: int | None, row_bytes: float) -> int:
+    """How many rows to hold at a time: `rows`, or as many as make `piece_bytes` where memory is limited.
+
+    >>> portion(1 << 16, None, 200.0), portion(1 << 16, 1 << 20, 200.0)
+    (65536, 5242)
+    """
+    if piece_bytes is None:
+        return rows
+    return max(1, min(rows, int(piece_bytes / max(row_bytes, 1.0))))
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """New rows of one input at one site, in any order."""
@@ -85,6 +96,8 @@ class SiteBatch:
     """per group: rows of later epochs are new; only for the sender's half of a move by parallel track"""
     discard: list[int] = field(default_factory=list)
     """sides whose stored rows are of no use any more"""
+    piece_bytes: int | None = None
+    """bytes of rows to hold at a time, about; None where memory is not limited"""
     observed: Json = field(default_factory=dict)
     """what the operator saw, for whoever plans"""
 
@@ -105,7 +118,9 @@ class SiteBatch:
 class Spillable(Protocol):
     """An operator whose groups may have generations of state that have not met."""
 
-    def owed(self, sides: Sequence[Sequence[tuple[int, pa.Table]]]) -> Iterator[pa.Table]:
+    def owed(
+        self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
+    ) -> Iterator[pa.Table]:
         """Results of rows that are not all of one generation, given each side's (generation, rows)."""
 
 

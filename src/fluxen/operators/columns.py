@@ -143,8 +143,11 @@ def bisect(values: Ints, low: Ints, high: Ints, targets: Ints, *, right: bool = 
 
 def concat_sorted(tables: list[pa.Table], *columns: str) -> pa.Table:
     """Sorted tables as one table sorted by the int64 `columns`; equal rows keep the tables' order."""
-    whole = pa.concat_tables(tables).combine_chunks()
+    whole = pa.concat_tables(tables)
     if len(tables) == 1:
-        return whole
+        return whole.combine_chunks()
     keys = [whole.column(name).to_numpy() for name in columns]
-    return whole.take(pa.array(np.lexsort(keys[::-1])))
+    order = pa.array(np.lexsort(keys[::-1]))
+    # a column at a time: the whole is held once and a column twice, not everything twice
+    taken = [values.combine_chunks().take(order) for values in whole.columns]
+    return pa.Table.from_arrays(taken, schema=whole.schema)

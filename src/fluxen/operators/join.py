@@ -31,9 +31,9 @@ import pyarrow as pa
 
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
-from fluxen.operators.base import Input, SiteBatch
+from fluxen.operators.base import EMIT_ROWS, Input, SiteBatch, portion
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order, sorted_union
-from fluxen.operators.probe import Bounds, Probe, Side, arrivals, blocks, mixtures
+from fluxen.operators.probe import Bounds, Probe, Side, arrivals, mixtures
 from fluxen.state.runs import Run
 from fluxen.state.segment import column, hashes
 from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json
@@ -138,8 +138,7 @@ class Join:
         )
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
-        kept = [table.filter(pa.array(table.column("_t").to_numpy() >= horizon)) for table in tables]
-        return concat_sorted(kept, "_h", "_t")
+        return concat_sorted([_since(table, horizon) for table in tables], "_h", "_t")
 
     def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
         fresh = [rows.take(sort_order(rows.h, None, rows.t)) for rows in batch.drop_late()]
@@ -148,15 +147,19 @@ class Join:
         if len(keys) == 0:
             return
         groups = batch.routing.groups(keys)
-        cuts = _cuts(batch.runs, keys, groups)
+        widths = [_row_bytes(rows, runs) for rows, runs in zip(fresh, batch.runs)]
+        emit_rows = portion(EMIT_ROWS, batch.piece_bytes, sum(widths))
+        cuts = _cuts(batch.runs, keys, groups, portion(GATHER_ROWS, batch.piece_bytes, max(widths)))
         for first, last in pairwise(cuts):
             part = [_between(rows, keys[first], keys[last - 1]) for rows in fresh] if len(cuts) > 2 else fresh
             reduced = _reduce(part, batch.runs, keys[first:last], groups[first:last], self.reach)
-            for ids in blocks(Probe(reduced, self.reach, last - first).results(arrivals(len(reduced)))):
+            for ids in Probe(reduced, self.reach, last - first, emit_rows).results(arrivals(len(reduced))):
                 batch.count_out(groups[first:last][reduced[0].kid[ids[0]]])
                 yield self._gather(reduced, ids)
 
-    def owed(self, sides: Sequence[Sequence[tuple[int, pa.Table]]]) -> Iterator[pa.Table]:
+    def owed(
+        self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
+    ) -> Iterator[pa.Table]:
         """The combinations of rows that are not all of one generation (Liu-05 Equation 1, for any number of inputs).
 
         `sides` holds per input the (generation, rows in layout of a segment) of one interval of key hashes.
@@ -166,9 +169,10 @@ class Join:
             return
         keys = sorted_union([np.sort(side.h) for side in stacked])
         kids = [np.searchsorted(keys, side.h).astype(np.int64) for side in stacked]
+        emit_rows = portion(EMIT_ROWS, piece_bytes, sum(side.table.nbytes / len(side.h) for side in stacked))
         for generation in sorted({label for side in stacked for label in side.labels})[1:]:
             reduced = [side.up_to(generation, kid) for side, kid in zip(stacked, kids)]
-            for ids in blocks(Probe(reduced, self.reach, len(keys)).results(mixtures(len(reduced)))):
+            for ids in Probe(reduced, self.reach, len(keys), emit_rows).results(mixtures(len(reduced))):
                 yield self._gather(reduced, ids)
 
     def _gather(self, sides: list[Side], ids: list[Ints]) -> pa.Table:
@@ -224,16 +228,27 @@ def _between(rows: Input, first: int, last: int) -> Input:
     return Input(rows.h[low:high], h2, rows.t[low:high], rows.table.slice(low, high - low))
 
 
-def _cuts(runs: list[list[Run]], keys: Ints, groups: Groups) -> list[int]:
-    """Where to cut the sorted keys so that each slice meets about `GATHER_ROWS` rows of state, told by a sample."""
-    if sum(run.ref.rows for side in runs for run in side) <= GATHER_ROWS:
+def _since(table: pa.Table, horizon: int) -> pa.Table:
+    kept = column(table, "_t") >= horizon
+    return table if kept.all() else table.filter(pa.array(kept))
+
+
+def _row_bytes(fresh: Input, runs: list[Run]) -> float:
+    """What a row of one side takes, new or stored."""
+    size = int(fresh.table.nbytes) + sum(run.ref.bytes for run in runs)
+    return size / max(len(fresh.h) + sum(run.ref.rows for run in runs), 1)
+
+
+def _cuts(runs: list[list[Run]], keys: Ints, groups: Groups, rows: int) -> list[int]:
+    """Where to cut the sorted keys so that each slice meets about `rows` rows of state, told by a sample."""
+    if sum(run.ref.rows for side in runs for run in side) <= rows:
         return [0, len(keys)]
     step = max(1, len(keys) // _SAMPLED_KEYS)
     met = np.zeros(len(keys[::step]))
     for run in (run for side in runs for run in side):
         low, high = run.lookup(keys[::step], groups[::step])
         met += high - low
-    slices = np.floor((np.cumsum(met) - met) * (step / GATHER_ROWS))
+    slices = np.floor((np.cumsum(met) - met) * (step / rows))
     return [0, *(np.flatnonzero(np.diff(slices)) * step + step).tolist(), len(keys)]
 
 

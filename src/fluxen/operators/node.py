@@ -15,7 +15,7 @@ import pyarrow as pa
 from fluxen.operators.base import Input
 from fluxen.operators.columns import boundaries, sort_order, sorted_union
 from fluxen.operators.join import find_rows
-from fluxen.operators.probe import Bounds, Probe, Side, Term, arrivals, blocks
+from fluxen.operators.probe import Bounds, Probe, Side, Term, arrivals
 from fluxen.state.routing import Routing
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2, H, T, column
@@ -192,7 +192,7 @@ class Node:
             assert self._since is not None
             marks = [side.is_new(self._since, self._groups) for side in self.sides]
         expansion = _Expansion(self.sides, self._reach, len(self._keys))
-        for ids in blocks(expansion.results(arrivals(len(self.sides)))):
+        for ids in expansion.results(arrivals(len(self.sides))):
             if marks is not None:
                 old = ~np.logical_and.reduce([mark[rows] for mark, rows in zip(marks, ids)])
                 ids = [rows[old] for rows in ids]

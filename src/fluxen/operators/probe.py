@@ -90,8 +90,8 @@ def mixtures(sides: int) -> list[Term]:
 class Probe:
     """Expands combinations over reduced sides."""
 
-    def __init__(self, sides: list[Side], reach: Bounds, keys: int) -> None:
-        self.sides, self.reach = sides, reach
+    def __init__(self, sides: list[Side], reach: Bounds, keys: int, emit_rows: int = EMIT_ROWS) -> None:
+        self.sides, self.reach, self.emit_rows = sides, reach, emit_rows
         self.codes = _Codes(sides, keys)
         self.index: list[dict[Rows, tuple[Ints, Ints]]] = []
         for side in sides:
@@ -105,7 +105,10 @@ class Probe:
             self.index.append({name: (code[rows], rows) for name, rows in chosen.items()})
 
     def results(self, terms: list[Term]) -> Iterator[list[Ints]]:
-        """Row numbers per side of every combination, in pieces of at most `EMIT_ROWS`."""
+        """Row numbers per side of every combination, about `emit_rows` at a time."""
+        return _blocks(self._results(terms), self.emit_rows)
+
+    def _results(self, terms: list[Term]) -> Iterator[list[Ints]]:
         for term in terms:
             start = term[0]
             rows = np.arange(self.sides[start].n_old, len(self.sides[start].kid), dtype=np.int64)
@@ -127,7 +130,7 @@ class Probe:
         following = min(remaining, key=lambda j: int((ranges[j][1] - ranges[j][0]).sum()))
         rest = [j for j in remaining if j != following]
         order = self.index[following][term[1][following]][1]
-        for origin, at in _pieces(*ranges[following]):
+        for origin, at in _pieces(*ranges[following], self.emit_rows):
             grown = {j: rows[origin] for j, rows in bound.items()}
             grown[following] = order[at]
             same = self._same_key(grown, term[0], following)
@@ -154,11 +157,11 @@ class Probe:
         return None if left is None or right is None else left[bound[i]] == right[bound[j]]
 
 
-def _pieces(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """The ranges' elements with their origins, `EMIT_ROWS` at a time, splitting a range where need be."""
+def _pieces(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
+    """The ranges' elements with their origins, `rows` at a time, splitting a range where need be."""
     ends = np.cumsum(high - low)
-    for start in range(0, int(ends[-1]), EMIT_ROWS):
-        stop = start + EMIT_ROWS
+    for start in range(0, int(ends[-1]), rows):
+        stop = start + rows
         a, b = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, stop, side="left") + 1
         begin = ends[a:b] - (high[a:b] - low[a:b])
         head = np.maximum(start - begin, 0)
@@ -167,15 +170,15 @@ def _pieces(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
         yield np.repeat(np.arange(a, a + len(counts)), counts), ragged(low[a:b] + head, counts)
 
 
-def blocks(pieces: Iterator[list[Ints]]) -> Iterator[list[Ints]]:
+def _blocks(pieces: Iterator[list[Ints]], rows: int) -> Iterator[list[Ints]]:
     """Small pieces put together, so that results leave in few tables."""
     held: list[list[Ints]] = []
-    rows = 0
+    count = 0
     for piece in pieces:
         held.append(piece)
-        rows += len(piece[0])
-        if rows >= EMIT_ROWS:
+        count += len(piece[0])
+        if count >= rows:
             yield [np.concatenate(part) for part in zip(*held)]
-            held, rows = [], 0
-    if rows:
+            held, count = [], 0
+    if count:
         yield [np.concatenate(part) for part in zip(*held)]

@@ -25,7 +25,7 @@ from fluxen.state.history import ranked
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
 from fluxen.state.routing import Routing, ranges
 from fluxen.state.runs import MAX_MERGED_BYTES, Run, due, memory_run, open_runs, visible, young
-from fluxen.state.segment import SegmentRef, write_segment
+from fluxen.state.segment import SegmentRef, open_segment, write_segment
 from fluxen.state.store import Store
 from fluxen.typing import MIN_TIME, Floats, Ints, Json
 
@@ -51,6 +51,8 @@ class SiteJob:
     """rank groups by recent results instead of all of the active generation"""
     merge_limit: int = MAX_MERGED_BYTES
     """bytes beyond which runs are not merged"""
+    piece_bytes: int | None = None
+    """bytes of rows to hold at a time, about, whatever is done with them; None where memory is not limited"""
     buffer: SkewBuffer | None = None
     """how long a site may work on the batch and how much may wait; None for as long as it takes"""
     follow: bool = False
@@ -113,8 +115,8 @@ def run_site(
         part.writer.append(part.done.state)
         part.writer.keep(part.work)
         clock.spent("write")
-        # before the merge, while the runs that hold what was spilled are mapped
-        part.generations.pack([run for side in part.writer.runs for run in side], job.operator.sides)
+        part.release()
+        part.generations.pack(job.operator.sides)
         clock.spent("pack")
         part.writer.merge()
         clock.spent("merge")
@@ -159,7 +161,14 @@ class _Part:
         self.operator = job.operator
         self.rows_out = self.rows_owed = self.swapped = 0
         self.generations = Generations(
-            job.store, share.before, epoch=job.epoch, stage=job.stage, site=site, attempt=attempt
+            job.store,
+            share.before,
+            epoch=job.epoch,
+            stage=job.stage,
+            site=site,
+            attempt=attempt,
+            piece_bytes=job.piece_bytes,
+            merge_limit=job.merge_limit,
         )
 
     def owed(self) -> Iterator[pa.Table]:
@@ -188,6 +197,7 @@ class _Part:
             tree=self.share.tree,
             unlike=self.share.unlike,
             since=self.share.since,
+            piece_bytes=self.job.piece_bytes,
         )
         self.batch.swapped = self.swapped = _swapped(before, runs)
         self.work = Backlog(
@@ -212,6 +222,12 @@ class _Part:
                 self.rows_out += table.num_rows
                 yield table
             self.done.end(self.batch, self.job.epoch - piece.arrival)
+
+    def release(self) -> None:
+        """Where memory is limited, let go of the pages the operator has touched before others are."""
+        if self.job.piece_bytes is not None:
+            self.batch.runs = []
+            self.writer.reopen()
 
 
 class _Done:
@@ -283,6 +299,11 @@ class _StateWriter:
                 tables = [self.job.operator.compact(side, tables, horizons[side])]
             if tables and tables[0].num_rows:
                 self._add(side, tables[0], (self.job.epoch, self.job.epoch))
+
+    def reopen(self) -> None:
+        """Map the runs anew: none of their pages count as this process's until it reads them again."""
+        for side in self.runs:
+            side[:] = [replace(run, segment=open_segment(self.job.store, run.ref)) for run in side]
 
     def keep(self, work: Backlog) -> None:
         """Put rows that wait into the buffer, and forget those that no longer do."""

@@ -14,19 +14,19 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.base import Spillable
+from fluxen.operators.base import Spillable, portion
 from fluxen.operators.columns import concat_sorted
 from fluxen.state.epoch import StageState, segment_name
 from fluxen.state.generations import chosen
 from fluxen.state.packed import PackedSegment, write_packed
 from fluxen.state.routing import Routing, base_group, group_start, mask_of, ranges
-from fluxen.state.runs import Run
+from fluxen.state.runs import MAX_MERGED_BYTES
 from fluxen.state.segment import H, Segment, SegmentRef, column, open_segment, write_segment
 from fluxen.state.store import Store
 from fluxen.typing import Groups, Ints, Mask
 
 PIECE_ROWS = 1 << 16
-"""Rows read at a time, over all sides and generations, about."""
+"""Rows read at a time, over all sides and generations, about; fewer where memory is limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ class _Part:
     def counts(self) -> Ints:
         """Rows per ordinary partition group, of all groups."""
         return self.opened.counts if isinstance(self.opened, PackedSegment) else np.diff(self.opened.offsets)
+
+    @property
+    def row_bytes(self) -> float:
+        """What a row takes in memory."""
+        return self.opened.row_bytes if isinstance(self.opened, PackedSegment) else self.ref.bytes / self.ref.rows
 
     @property
     def schema(self) -> pa.Schema:
@@ -62,16 +67,27 @@ class _Part:
 class Generations:
     """The generations at one site in one epoch."""
 
-    def __init__(self, store: Store, before: StageState, *, epoch: int, stage: int, site: int, attempt: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        before: StageState,
+        *,
+        epoch: int,
+        stage: int,
+        site: int,
+        attempt: str,
+        piece_bytes: int | None = None,
+        merge_limit: int = MAX_MERGED_BYTES,
+    ) -> None:
         self._store, self._before, self._epoch, self._stage, self._site = store, before, epoch, stage, site
         self._attempt, self._written = attempt, 0
+        self._piece_bytes, self._merge_limit = piece_bytes, merge_limit
         routing = before.routing
         self._owned = routing.owned(site)
         self._cleaning = chosen(before.cleaning, routing.size) & self._owned
         self._unspilling = chosen(before.unspilling, routing.size) & self._owned
         self.added: list[SegmentRef] = []
         self.restored: list[SegmentRef] = []
-        self._mapped: dict[str, Segment] = {}
         self.consumed: list[tuple[str, tuple[tuple[int, int], ...]]] = []
 
     @property
@@ -90,7 +106,8 @@ class Generations:
                 [
                     [(part.ref.generation, part.read(first, last, self._before.routing)) for part in side]
                     for side in parts
-                ]
+                ],
+                self._piece_bytes,
             )
 
     def unspill(self, side: int) -> list[SegmentRef]:
@@ -99,24 +116,24 @@ class Generations:
         if not parts:
             return []
         self._consume(parts)
-        table = pa.concat_tables([self._sorted(parts, *piece) for piece in self._pieces(parts, self._unspilling)])
-        if not table.num_rows:
-            return []
-        ref = write_segment(
-            self._store,
-            self._name(side),
-            table,
-            side=side,
-            partitions=self._before.routing.partitions,
-            epochs=_span(parts),
-            live=ranges(self._unspilling),
-        )
-        self.restored.append(ref)
-        return [ref]
+        pieces = (self._sorted(parts, *piece) for piece in self._pieces(parts, self._unspilling))
+        refs = [
+            write_segment(
+                self._store,
+                self._name(side),
+                table,
+                side=side,
+                partitions=self._before.routing.partitions,
+                epochs=_span(parts),
+                live=ranges(self._unspilling),
+            )
+            for table in _together(pieces, self._merge_limit)
+        ]
+        self.restored.extend(refs)
+        return refs
 
-    def pack(self, runs: Sequence[Run], sides: int) -> None:
-        """Compress what was spilled and is still as it was when active; what `runs` have mapped is not mapped again."""
-        self._mapped = {run.ref.name: run.segment for run in runs}
+    def pack(self, sides: int) -> None:
+        """Compress what was spilled and is still as it was when active."""
         settled = self._owned & ~self._cleaning & ~self._unspilling
         for side in range(sides):
             parts = [part for part in self._parts(side, settled, packed=False) if part.ref.generation]
@@ -141,8 +158,7 @@ class Generations:
             live=ranges(groups),
             generation=generation,
         )
-        rows = (table for table in pieces if table.num_rows)
-        written = write_packed(self._store, ref, parts[0].schema, rows, self._before.routing.partitions)
+        written = write_packed(self._store, ref, parts[0].schema, pieces, self._before.routing.partitions)
         if written is not None:
             self.added.append(written)
 
@@ -162,7 +178,7 @@ class Generations:
     def _open(self, ref: SegmentRef) -> Segment | PackedSegment:
         if ref.packed:
             return PackedSegment(self._store, ref)
-        return self._mapped.get(ref.name) or open_segment(self._store, ref)
+        return open_segment(self._store, ref)
 
     def _pieces(self, parts: Sequence[_Part], groups: Mask) -> Iterator[tuple[int, int]]:
         routing = self._before.routing
@@ -173,7 +189,8 @@ class Generations:
         if len(routing.explicit):
             heavy = groups[routing.explicit_groups]
             wanted[base_group(routing.explicit[heavy], routing.partitions)] = True
-        return intervals(np.flatnonzero(wanted).astype(np.int32), counts, routing.partitions)
+        rows = portion(PIECE_ROWS, self._piece_bytes, max((part.row_bytes for part in parts), default=1.0))
+        return intervals(np.flatnonzero(wanted).astype(np.int32), counts, routing.partitions, rows)
 
     def _sorted(self, parts: Sequence[_Part], first: int, last: int) -> pa.Table:
         return concat_sorted([part.read(first, last, self._before.routing) for part in parts], "_h", "_t")
@@ -191,22 +208,34 @@ def _span(parts: Sequence[_Part]) -> tuple[int, int]:
     return min(part.ref.first_epoch for part in parts), max(part.ref.last_epoch for part in parts)
 
 
-def intervals(groups: Groups, counts: Ints, partitions: int) -> Iterator[tuple[int, int]]:
-    """Hash intervals that cover the sorted `groups`, with about `PIECE_ROWS` of the rows `counts` tells in each.
+def _together(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Neighbouring tables as one, up to about `size` bytes."""
+    held: list[pa.Table] = []
+    for table in tables:
+        held += [table] if table.num_rows else []
+        if sum(part.nbytes for part in held) >= size:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+def intervals(groups: Groups, counts: Ints, partitions: int, piece_rows: int) -> Iterator[tuple[int, int]]:
+    """Hash intervals that cover the sorted `groups`, with about `piece_rows` of the rows `counts` tells in each.
 
     Neighbouring small groups share an interval; a large one is cut evenly, as hashes are spread evenly.
 
-    >>> [first for first, _ in intervals(np.array([0, 1], dtype=np.int32), np.array([3 * PIECE_ROWS // 2, 5]), 2)]
+    >>> [first for first, _ in intervals(np.array([0, 1], dtype=np.int32), np.array([96, 5]), 2, 64)]
     [-9223372036854775808, -4611686018427387904, 0]
     """
     start, rows = 0, 0
     for at, group in enumerate(groups.tolist()):
         rows += int(counts[group])
         joined = at + 1 < len(groups) and groups[at + 1] == group + 1
-        if joined and rows + int(counts[group + 1]) <= PIECE_ROWS:
+        if joined and rows + int(counts[group + 1]) <= piece_rows:
             continue
         first, end = group_start(int(groups[start]), partitions), group_start(group + 1, partitions)
-        cuts = max(1, -(-rows // PIECE_ROWS))
+        cuts = max(1, -(-rows // piece_rows))
         edges = [first + (end - first) * cut // cuts for cut in range(cuts + 1)]
         yield from ((low, high - 1) for low, high in pairwise(edges))
         start, rows = at + 1, 0

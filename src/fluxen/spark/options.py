@@ -20,6 +20,10 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 MERGED_SHARE = 4
 """Percent of a site's memory that one merged run may take."""
+PIECE_SHARE = 2
+"""Percent of a site's memory that the rows worked on at a time may take."""
+LEAST_PIECE = 1 << 20
+"""Bytes of rows below which working piece by piece costs more time than memory is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +98,17 @@ class Adapt:
         """Bytes up to which runs are merged: a merge holds its rows several times over."""
         if self.memory is None:
             return MAX_MERGED_BYTES
-        least = self.memory if isinstance(self.memory, int) else min(self.memory)
-        return max(MERGED_SHARE * least // 100, 1 << 16)
+        return max(MERGED_SHARE * self._least_memory // 100, 1 << 16)
+
+    @property
+    def piece_bytes(self) -> int | None:
+        """Bytes of rows a site works on at a time, whether it gathers, emits, packs or cleans up; None for no limit."""
+        return None if self.memory is None else max(PIECE_SHARE * self._least_memory // 100, LEAST_PIECE)
+
+    @property
+    def _least_memory(self) -> int:
+        assert self.memory is not None
+        return self.memory if isinstance(self.memory, int) else min(self.memory)
 
 
 def parse_size(size: str | int, what: str = "memory_per_site") -> int:

@@ -31,6 +31,7 @@ from fluxen.operators.site import SiteJob
 from fluxen.operators.stateful import Stateful
 from fluxen.operators.wire import IN
 from fluxen.policies.base import Rescale, Suggestion
+from fluxen.spark import allocator
 from fluxen.spark.query import Query
 from fluxen.spark.sinks import Sink
 from fluxen.spark.split import markers, marking
@@ -219,6 +220,8 @@ class Run:
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
         spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
+        if self._query.options.memory is not None:
+            allocator.lean(spark.sparkContext)
         self._session = spark
         self._markers.clear()
 
@@ -316,6 +319,7 @@ class Run:
                 track_heavy=self._query.options.partitioner is not None,
                 recency=getattr(self._query.options.policy, "recency", False),
                 merge_limit=self._query.options.merge_limit,
+                piece_bytes=self._query.options.piece_bytes,
                 buffer=self._query.options.buffer,
                 follow=before.number + 1 == self._resumed,
             )

@@ -19,6 +19,7 @@ from pyspark.sql import types as st
 
 from fluxen.operators.site import SiteJob, rechunk, run_site
 from fluxen.operators.wire import Wire, decode
+from fluxen.spark import allocator
 from fluxen.spark.split import SITE, marked_site_expression, site_values, sites_expression
 
 
@@ -30,14 +31,13 @@ class SiteTask:
     wire: Wire
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if self.job.before.history is not None:
-            # memory is limited: Arrow's own allocator would keep what a batch no longer needs
-            pa.set_memory_pool(pa.system_memory_pool())
         # the daemon that forks Python workers is one per executor, so its pid tells executors of a host apart
         where = (socket.gethostname(), str(os.getppid()))
         attempt = f"{self.job.token}{uuid.uuid4().hex[:12]}"
         for table in run_site(self.job, lambda: decode(self.wire, batches), attempt, where):
             yield from rechunk(table)
+        if self.job.piece_bytes is not None:
+            allocator.trim()
 
 
 class Pins:

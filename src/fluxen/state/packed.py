@@ -8,20 +8,32 @@ one pass and reading an interval decompresses little more than the interval.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from fluxen.errors import DamagedError
 from fluxen.state.routing import Routing, base_group
-from fluxen.state.segment import VERSION, H, SegmentRef, T, column, mapped, publish, require_version, time_range
-from fluxen.state.store import Store, checksum, damaged
+from fluxen.state.segment import (
+    VERSION,
+    H,
+    Pieces,
+    SegmentRef,
+    T,
+    column,
+    open_file,
+    publish,
+    require_version,
+    time_range,
+)
+from fluxen.state.store import Store, damaged
 from fluxen.typing import Ints, Mask
 
-PACK_ROWS = 1 << 13
-"""Rows per record batch."""
+PACK_BYTES = 1 << 18
+"""Bytes of rows per record batch, about: what reading the shortest interval decompresses."""
 _INDEX = b"fluxen.index"
 
 
@@ -29,42 +41,62 @@ def write_packed(
     store: Store, ref: SegmentRef, schema: pa.Schema, tables: Iterable[pa.Table], partitions: int
 ) -> SegmentRef | None:
     """Write rows that come in order of their hashes, if any; `ref` says all about the segment but what they tell."""
-    sink = pa.BufferOutputStream()
-    schema = schema.remove_metadata()
-    index: list[tuple[int, int, int]] = []
-    times: list[tuple[int, int]] = []
-    counts = np.zeros(partitions, dtype=np.int64)
-    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        for table in tables:
-            for batch in table.replace_schema_metadata(None).combine_chunks().to_batches(max_chunksize=PACK_ROWS):
-                h = column(pa.Table.from_batches([batch]), H)
-                index.append((int(h[0]), int(h[-1]), len(h)))
-                times.append(time_range(column(pa.Table.from_batches([batch]), T)))
-                counts += np.bincount(base_group(h, partitions), minlength=partitions)
-                writer.write_batch(batch)
-        described = {"version": VERSION, "side": ref.side, "batches": index, "groups": counts.tolist()}
-        empty = pa.RecordBatch.from_pylist([], schema=schema)
-        writer.write_batch(empty, custom_metadata={_INDEX: json.dumps(described).encode()})
-    if not index:
+    rows = (table for table in tables if table.num_rows)
+    first = next(rows, None)
+    if first is None:
         return None
-    data = sink.getvalue()
-    publish(store, ref.name, data)
+    packing = _Packing(schema.remove_metadata(), np.zeros(partitions, dtype=np.int64))
+    size, crc = publish(store, ref.name, packing.pieces(ref.side, chain([first], rows)))
     return replace(
         ref,
-        rows=sum(rows for _, _, rows in index),
-        bytes=len(data),
-        crc=checksum(memoryview(data)),
-        t_min=min(low for low, _ in times),
-        t_max=max(high for _, high in times),
+        rows=sum(rows for _, _, rows in packing.index),
+        bytes=size,
+        crc=crc,
+        t_min=min(low for low, _ in packing.times),
+        t_max=max(high for _, high in packing.times),
         packed=True,
     )
+
+
+@dataclass(slots=True)
+class _Packing:
+    """A packed segment on its way to its file, a record batch at a time, and what is known of its rows so far."""
+
+    schema: pa.Schema
+    counts: Ints
+    index: list[tuple[int, int, int]] = field(default_factory=list)
+    times: list[tuple[int, int]] = field(default_factory=list)
+
+    def pieces(self, side: int, tables: Iterable[pa.Table]) -> Iterator[pa.Buffer]:
+        sink = Pieces()
+        with pa.ipc.new_file(sink, self.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            for table in tables:
+                for batch in self._batches(table):
+                    writer.write_batch(batch)
+                    yield from sink.taken()
+            described = {"version": VERSION, "side": side, "batches": self.index, "groups": self.counts.tolist()}
+            empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+            writer.write_batch(empty, custom_metadata={_INDEX: json.dumps(described).encode()})
+        yield from sink.taken()
+
+    def _batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        whole = table.replace_schema_metadata(None).combine_chunks()
+        rows = max(1, PACK_BYTES * table.num_rows // max(table.nbytes, 1))
+        for batch in whole.to_batches(max_chunksize=rows):
+            part = pa.Table.from_batches([batch])
+            h = column(part, H)
+            self.index.append((int(h[0]), int(h[-1]), len(h)))
+            self.times.append(time_range(column(part, T)))
+            self.counts += np.bincount(base_group(h, len(self.counts)), minlength=len(self.counts))
+            yield batch
 
 
 class PackedSegment:
     """An open packed segment. Keeps the batch it decompressed last: neighbouring intervals share it."""
 
     def __init__(self, store: Store, ref: SegmentRef) -> None:
-        source, path = mapped(store, ref)
+        # read, not mapped: pages of a mapped file would stay this process's until it is closed
+        source, path = open_file(store, ref, pa.OSFile)
         try:
             self._reader = pa.ipc.open_file(source)
             last = self._reader.get_batch_with_custom_metadata(self._reader.num_record_batches - 1)
@@ -76,6 +108,12 @@ class PackedSegment:
         self.counts: Ints = np.array(described["groups"], dtype=np.int64)
         """rows per ordinary partition group"""
         self._held: tuple[int, pa.Table] | None = None
+
+    @property
+    def row_bytes(self) -> float:
+        """What a row takes in memory, told by the first ones."""
+        first = self._batch(0)
+        return float(first.nbytes / max(first.num_rows, 1))
 
     @property
     def schema(self) -> pa.Schema:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,14 +94,13 @@ def write_segment(
     t_min, t_max = time_range(column(table, T))
     offsets = _group_offsets(column(table, H), partitions)
     described = {"version": VERSION, "side": side, "rows": table.num_rows, "t_min": t_min, "t_max": t_max}
-    data = _encode(table, described, offsets, compression)
-    publish(store, name, data)
+    size, crc = publish(store, name, _encode(table, described, offsets, compression))
     return SegmentRef(
         name=name,
         side=side,
         rows=table.num_rows,
-        bytes=len(data),
-        crc=checksum(memoryview(data)),
+        bytes=size,
+        crc=crc,
         t_min=t_min,
         t_max=t_max,
         first_epoch=epochs[0],
@@ -110,12 +110,61 @@ def write_segment(
     )
 
 
-def publish(store: Store, name: str, data: pa.Buffer) -> None:
-    """Write a segment's bytes, which this process then knows to be right."""
-    store.write(name, data)
-    store.keep(name, data)
+class Pieces:
+    """What pyarrow writes, as it comes: the buffers themselves, not a copy of them."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._held: list[pa.Buffer] = []
+        self._size = 0
+
+    def write(self, data: pa.Buffer) -> int:
+        self._held.append(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def taken(self) -> list[pa.Buffer]:
+        """What has come since the last call."""
+        held, self._held = self._held, []
+        return held
+
+
+class _Counted:
+    """Pieces of a file, with their size and checksum once they have passed."""
+
+    def __init__(self, pieces: Iterable[pa.Buffer]) -> None:
+        self._pieces = pieces
+        self.size = self.crc = 0
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for piece in self._pieces:
+            view = memoryview(piece)
+            self.size += len(view)
+            self.crc = checksum(view, self.crc)
+            yield view
+
+
+def publish(store: Store, name: str, pieces: Iterable[pa.Buffer]) -> tuple[int, int]:
+    """Write a segment's bytes, which this process then knows to be right; their number and checksum."""
+    if not store.local:
+        pieces = list(pieces)
+    counted = _Counted(pieces)
+    store.write(name, counted)
     if store.local:
         _verified.add(_version(store.path(name)))
+    else:
+        store.keep(name, pieces)
+    return counted.size, counted.crc
 
 
 def hold_segment(table: pa.Table, partitions: int) -> Segment:
@@ -130,13 +179,13 @@ def _group_offsets(h: Ints, partitions: int) -> Ints:
     return found
 
 
-def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compression) -> pa.Buffer:
+def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compression) -> list[pa.Buffer]:
     metadata = {_METADATA: json.dumps(described).encode(), _OFFSETS: offsets.tobytes()}
-    sink = pa.BufferOutputStream()
+    sink = Pieces()
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     with pa.ipc.new_file(sink, table.schema.with_metadata(metadata), options=options) as writer:
         writer.write_table(table.combine_chunks(), max_chunksize=max(table.num_rows, 1))
-    return sink.getvalue()
+    return sink.taken()
 
 
 _verified: set[tuple[str, int, int]] = set()
@@ -151,15 +200,15 @@ def _version(path: str) -> tuple[str, int, int]:
 
 def open_segment(store: Store, ref: SegmentRef) -> Segment:
     """Map a segment, checking its checksum the first time this process sees it."""
-    source, path = mapped(store, ref)
+    source, path = open_file(store, ref, lambda path: pa.memory_map(path, "r"))
     return _decode(source, path)
 
 
-def mapped(store: Store, ref: SegmentRef) -> tuple[pa.NativeFile, str]:
-    """A segment's file, mapped, and its path; of the size and with the checksum the epoch expects."""
+def open_file(store: Store, ref: SegmentRef, how: Callable[[str], pa.NativeFile]) -> tuple[pa.NativeFile, str]:
+    """A segment's file, opened, and its path; of the size and with the checksum the epoch expects."""
     path = store.mappable(ref.name, ref.bytes)
     try:
-        source = pa.memory_map(path, "r")
+        source = how(path)
     except FileNotFoundError:
         raise DamagedError(missing(path)) from None
     except OSError as error:  # pyarrow refuses to map an empty file

@@ -11,7 +11,7 @@ import os
 import tempfile
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,12 +81,15 @@ class Store:
     def path(self, name: str) -> str:
         return f"{self._base}/{name}"
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a whole file; visible only when complete on filesystems that can do it."""
-        with storage_errors(f"cannot write {name} under {self.root}"):
-            self._write(name, data)
+    def write(self, name: str, data: bytes | Iterable[bytes | memoryview]) -> None:
+        """Write a whole file, given in one piece or, so that it need not be held, in several.
 
-    def _write(self, name: str, data: bytes) -> None:
+        It is visible only when complete on filesystems that can do it.
+        """
+        with storage_errors(f"cannot write {name} under {self.root}"):
+            self._write(name, [data] if isinstance(data, bytes) else data)
+
+    def _write(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         path = self.path(name)
         if self.local:
             try:
@@ -96,10 +99,11 @@ class Store:
                 file = open(path, "wb", buffering=0)  # noqa: SIM115
             try:
                 with file:
-                    view = memoryview(data)
-                    while len(view):
-                        view = view[file.write(view) :]
-            except OSError:
+                    for piece in pieces:
+                        view = memoryview(piece)
+                        while len(view):
+                            view = view[file.write(view) :]
+            except Exception:
                 with suppress(OSError):
                     os.unlink(path)  # half a file is of no use, and the disk may be full
                 raise
@@ -107,7 +111,8 @@ class Store:
         assert self._fs is not None
         self._fs.create_dir(os.path.dirname(path), recursive=True)
         with self._fs.open_output_stream(path) as stream:
-            stream.write(data)
+            for piece in pieces:
+                stream.write(piece)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file atomically unless it exists; whether this call made it."""
@@ -178,7 +183,7 @@ class Store:
                 data = self.read(name)
             except FileNotFoundError:
                 raise DamagedError(missing(self.path(name))) from None
-            self.keep(name, data)
+            self.keep(name, [data])
         return str(cached)
 
     def _cached(self, name: str) -> Path:
@@ -214,7 +219,7 @@ class Store:
             os.replace(part, cached)
         return size - have
 
-    def keep(self, name: str, data: bytes) -> None:
+    def keep(self, name: str, pieces: Iterable[bytes]) -> None:
         """Put a copy of a file into the cache of a non-local root."""
         if self.local:
             return
@@ -222,7 +227,9 @@ class Store:
         cached.parent.mkdir(parents=True, exist_ok=True)
         temporary = cached.with_suffix(f".{os.getpid()}.tmp")
         with storage_errors(f"cannot cache {name} under {self.cache}"):
-            temporary.write_bytes(data)
+            with temporary.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
             os.replace(temporary, cached)
 
 

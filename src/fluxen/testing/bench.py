@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from fluxen.policies import Policy, Static
 from fluxen.state.epoch import Epoch, EpochLog, StageState
 from fluxen.state.record import CommitRecord, missing_sites, read_records
 from fluxen.state.routing import Routing
+from fluxen.state.runs import MAX_MERGED_BYTES
 from fluxen.state.store import Store
 from fluxen.typing import MAX_TIME, NO_TIME, Ints
 
@@ -57,9 +58,10 @@ class FaultyStore(Store):
         self.countdown -= 1
         return self.countdown < 0
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | Iterable[bytes | memoryview]) -> None:
         if self._tick():
-            self._write(name, bytes(memoryview(data)[: len(data) // 2]))
+            whole = data if isinstance(data, bytes) else b"".join(data)
+            self._write(name, [whole[: len(whole) // 2]])
             raise SimulatedCrash(f"while writing {name}")
         super().write(name, data)
 
@@ -103,12 +105,15 @@ class Bench:
         clock: Callable[[], float] = time.perf_counter,
         memory: Memory | None = None,
         policy: Callable[[], Policy] = Static,
+        piece_bytes: int | None = None,
+        merge_limit: int = MAX_MERGED_BYTES,
     ) -> None:
         self.stages = list(stages)
         self.store = FaultyStore(directory, crash_after)
         self.log = EpochLog(self.store)
         self.sink = sink
         self.buffer, self.clock = buffer, clock
+        self.piece_bytes, self.merge_limit = piece_bytes, merge_limit
         plain = [stage.stage for stage in stages]
         self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
         routing = Routing.even(partitions=partitions, sites=sites)
@@ -219,6 +224,8 @@ class Bench:
                 operator=stage.stage.operator,
                 before=state,
                 track_heavy=True,
+                piece_bytes=self.piece_bytes,
+                merge_limit=self.merge_limit,
                 buffer=self.buffer,
                 follow=before.number + 1 == self._resumed,
                 clock=self.clock,

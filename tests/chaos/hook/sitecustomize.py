@@ -7,6 +7,7 @@ JVM included. Without the variables nothing happens.
 
 import os
 import signal
+from collections.abc import Iterable
 
 POINT = os.environ.get("FLUXEN_CHAOS_POINT", "")
 
@@ -29,9 +30,10 @@ def _arm() -> None:
         os.killpg(os.getsid(0), signal.SIGKILL)  # the driver leads the session and its own process group
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def dying_write(store: Store, name: str, data: bytes) -> None:
+    def dying_write(store: Store, name: str, data: bytes | Iterable[bytes]) -> None:
         if reached(name):
-            store._write(name, bytes(memoryview(data)[: len(data) // 2]))
+            whole = data if isinstance(data, bytes) else b"".join(data)
+            store._write(name, [whole[: len(whole) // 2]])
             die()
         write(store, name, data)
 

@@ -73,7 +73,7 @@ def _run(job: Job) -> Outcome:
         batches=batches,
         finished=finished,
         idle_rss_mb=idle.rss_mb,
-        idle_python_mb=idle.python_mb,
+        idle_workers_mb=idle.workers_mb,
         in_flight_s=0.0 if finished else max(0.0, time.time() - last_end),
         state=state(run),
     )

@@ -11,7 +11,8 @@ from fluxen.policies import LocalDisk, Static
 __all__ = ["LARGE", "SMALL"]
 
 PARTITIONS = 60
-SMALL_QUERY = Workload(partitions=PARTITIONS, batches=12, rows=600, seconds=200.0, tuple_range=6000)
+SMALL_QUERY = Workload(partitions=PARTITIONS, batches=12, rows=12_000, seconds=200.0, tuple_range=120_000)
+"""Small as against memory. With fewer rows a site's time is what any batch costs, whatever the number of sites."""
 LARGE_QUERY = Workload(
     partitions=PARTITIONS, batches=16, rows=1200, seconds=150.0, tuple_range=8000, join_rates=(2.0,) * PARTITIONS
 )

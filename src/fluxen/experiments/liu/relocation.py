@@ -18,6 +18,8 @@ PARTITIONS = 48
 ALTERNATING = Workload(
     partitions=PARTITIONS, batches=20, rows=700, seconds=45.0, tuple_range=6000, weights=alternating(PARTITIONS, 5)
 )
+LONGER = replace(ALTERNATING, batches=60, rows=500, seconds=15.0, weights=alternating(PARTITIONS, 15))
+"""Turns of several gaps each: within a turn shorter than a gap nothing tells one gap from another."""
 SKEWED = Workload(partitions=PARTITIONS, batches=20, rows=900, join_rates=(3.0,) * PARTITIONS, tuple_range=6000)
 NOISE = 1.5
 """Factor by which the working time of equal runs may differ."""
@@ -38,7 +40,7 @@ def run_thresholds(options: RunOptions) -> list[Row]:
 
 
 def run_gaps(options: RunOptions) -> list[Row]:
-    workload = replace(_workload(options, ALTERNATING), seconds=15.0)
+    workload = _workload(options, LONGER)
     rows = trial(options, "no relocation", workload, sites=2, policy=Static()).rows("all-mem")
     for gap in (15.0, 30.0, 45.0):
         label = f"every {gap:.0f} s"
