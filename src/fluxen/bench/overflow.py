@@ -23,10 +23,10 @@ __all__ = ["run"]
 
 _MULTIPLES = (1, 3, 10)
 _SITES = 2  # as in spark/ours.py
-_REHEARSAL = 3
-_NATIVE_S, _GRACE_S = 45.0, 15.0
+_REHEARSAL = 1
+_NATIVE_S, _GRACE_S = 30.0, 15.0
 _SAMPLE_S = 0.05  # a batch touches all of its state for a tenth of a second
-_RESIDENT_MEMORY = 100_000_000
+_RESIDENT_MEMORY = 97_000_000
 
 
 def run(context: Context) -> dict[str, Any]:

@@ -101,16 +101,16 @@ FIXED = Workload(
 # a bound wider than the stream is long: nothing expires, the state is all the input, and native Spark can run it too
 OVERFLOW = Workload(
     name="memory",
-    streams=_three(24 * 30_000, 720_000, 0.0, 1_000 * _SECOND, seed=71, text=True),
-    batches=24,
+    streams=_three(15 * 30_000, 450_000, 0.0, 1_000 * _SECOND, seed=71, text=True),
+    batches=15,
     bound_us=2_000 * _SECOND,
     shrink=("keys",),
 )
 # rows wide enough for a gigabyte of state in a minute, in batches of 14 MB
 RESIDENT = Workload(
     name="resident",
-    streams=_three(72 * 10_800, 1_500_000, 0.0, 1_000 * _SECOND, seed=91, text=True, width=400),
-    batches=72,
+    streams=_three(70 * 10_800, 1_500_000, 0.0, 1_000 * _SECOND, seed=91, text=True, width=400),
+    batches=70,
     bound_us=2_000 * _SECOND,
     shrink=("keys",),
 )
