@@ -14,7 +14,6 @@ from typing import Any
 
 from fluxen.bench import oracle, report
 from fluxen.bench.context import Context, Prepared
-from fluxen.bench.data import link_files
 from fluxen.bench.job import Job, Settings
 from fluxen.bench.runner import Measured
 from fluxen.bench.workloads import OVERFLOW, RESIDENT, Workload
@@ -55,17 +54,14 @@ def run(context: Context) -> dict[str, Any]:
         unlimited_rows_per_s=None if unlimited.rows_per_s is None else round(unlimited.rows_per_s),
         resident=resident,
     )
-    return whole | {"correct": whole["correct"] and resident["correct"]}
+    return whole | {"sink": "parquet", "correct": whole["correct"] and resident["correct"]}
 
 
 def _job(context: Context, prepared: Prepared, name: str) -> Job:
     """The query over all files, after a rehearsal over the first ones that makes idle workers what they will be."""
-    rehearsal = context.work / "data" / f"{name}-rehearsal"
-    for stream in prepared.workload.streams:
-        link_files(prepared.data / stream.name, rehearsal / stream.name, _REHEARSAL)
     job = context.job(prepared, "fluxen-join", name)
     # results are written in every run: one that is checked is the one that was measured
-    return replace(job, rehearsal=rehearsal, sink="parquet", sample_s=_SAMPLE_S)
+    return replace(job, rehearsal=context.rehearsal(prepared, _REHEARSAL), sink="parquet", sample_s=_SAMPLE_S)
 
 
 def _native(context: Context, prepared: Prepared) -> Measured:
