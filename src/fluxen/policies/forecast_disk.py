@@ -5,8 +5,8 @@ site, and leave a group on disk until memory is to spare. This one
 
 * forecasts a group's results per byte from its recent rates (an exponentially weighted mean), so that it follows a
   workload that drifts;
-* before the cluster runs full, pushes the cheapest groups of all sites, no more than the next batches need, and lets
-  relocation even out what that frees: a site of productive groups rarely spills while another has cheaper ones;
+* before sites run full, pushes the cheapest groups of the whole cluster, no more than the next batches need, and lets
+  relocation even out what that frees: a site of productive groups never spills while another has cheaper ones;
 * brings a group back when its forecast has become `margin` times that of the groups that have to go for it. New rows of
   a group on disk go on producing with each other; from what they produce and how much smaller their generation is than
   the whole follows what the whole would: with n inputs the results of a row grow with the state to the power n - 1.
@@ -38,9 +38,6 @@ __all__ = ["ForecastDisk"]
 _NOISE = 10.0
 """Results per batch below which a rate says nothing about what a group on disk would produce."""
 
-_FULL = 0.95
-"""Share of the cluster's memory beyond which there is no room: sites are never quite even."""
-
 _TELLING = 0.25
 """Active state, as a share of its state on disk, from which a group's rate says what the whole is worth."""
 
@@ -52,7 +49,7 @@ class ForecastDisk(LazyDisk):
     memory   weight of the past in the recent rates, per batch
     margin   how much better a group on disk must promise to be than what goes for it
     inputs   of the join: the power by which results grow with state, plus one
-    ahead    batches before it runs full at which the cluster makes room
+    ahead    batches before a site runs full at which the cluster makes room
     """
 
     def __init__(
@@ -62,7 +59,7 @@ class ForecastDisk(LazyDisk):
         memory: float = 0.6,
         margin: float = 2.0,
         inputs: int = 3,
-        ahead: float = 1.0,
+        ahead: float = 2.0,
         threshold: float = 0.9,
         gap: float = 0.0,
     ) -> None:
@@ -81,7 +78,7 @@ class ForecastDisk(LazyDisk):
         self._observe(stats)
         busy: set[int] = set()
         made = self._return(stats, busy)
-        made += self._cheapest(stats, busy) or self._relocation(stats, now, busy)
+        made += self._relocation(stats, now, busy) or self._cheapest(stats, busy)
         return [*made, *self._spills(stats, now, busy), *self._swap(stats, busy)]
 
     def _observe(self, stats: Stats) -> None:
@@ -110,20 +107,14 @@ class ForecastDisk(LazyDisk):
         return rows[np.argsort(self._density(stats)[rows], kind="stable")]
 
     def _cheapest(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
-        """Push the cluster's cheapest groups when it is about to run full; one full site is relocation's business."""
-        memory = float(stats.capacity.sum())
-        if not np.isfinite(memory):
+        """Push the cluster's cheapest groups when a site is about to run full."""
+        if not np.isfinite(stats.capacity).all():
             return []
-        short = float((stats.site_bytes + self.ahead * self._growth).sum()) - _FULL * memory
-        if short <= 0:
+        ahead = stats.site_bytes + self.ahead * self._growth - stats.capacity
+        if not (ahead > 0).any():
             return []
-        amount = max(short + float(self._growth.sum()), self.spill * memory)
+        amount = max(float(np.maximum(ahead + self._growth, 0).sum()), self.spill * float(stats.capacity.sum()))
         return self._pushed(stats, fill(stats, self._cheap_first(stats, busy), amount), busy, "cheapest of all sites")
-
-    def _push(self, stats: Stats, site: int, amount: float, now: float, why: str, busy: set[int]) -> list[Suggestion]:
-        """The last resort of a site that would overflow: its own cheapest groups, by forecast as well."""
-        others = set(range(stats.sites)) - {site}
-        return self._pushed(stats, fill(stats, self._cheap_first(stats, busy | others), amount), busy, why)
 
     def _pushed(self, stats: Stats, rows: Ints, busy: set[int], why: str) -> list[Suggestion]:
         made: list[Suggestion] = []

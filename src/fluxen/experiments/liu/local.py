@@ -20,7 +20,6 @@ from fluxen.control.spilling import owes
 from fluxen.experiments.liu.workload import STREAMS, Workload, xxhash64
 from fluxen.operators.base import Input
 from fluxen.policies.base import Policy
-from fluxen.spark.options import Adapt
 from fluxen.state.epoch import StageState
 from fluxen.state.record import read_records
 
@@ -36,18 +35,10 @@ def run(
     made = testing.join(dict.fromkeys(STREAMS, _SCHEMA), "key", "ts")
     stage = replace(made, encode=_encode)
     adaptation = Adaptation(policy=copy.deepcopy(policy), memory=memory, operator=stage.stage.operator)
-    limits = Adapt(memory_per_site=memory)
     epochs: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory:
-        bench = testing.Bench(
-            [stage],
-            directory,
-            sites=sites,
-            partitions=workload.partitions,
-            piece_bytes=limits.piece_bytes,
-            merge_limit=limits.merge_limit,
-        )
+        bench = testing.Bench([stage], directory, sites=sites, partitions=workload.partitions)
         if placement is not None:
             state = bench.epoch.stages[0]
             bench.epoch = replace(bench.epoch, stages=(replace(state, routing=state.routing.shared(placement)),))
