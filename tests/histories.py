@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,14 +16,13 @@ from hypothesis import strategies as st
 
 import fluxen.testing as ft
 from fluxen.control import spilling
-from fluxen.control.balance import move_by_track
+from fluxen.control.balance import lifetime, move_by_track
 from fluxen.operators import functions as fx
-from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.tree import TreeJoin
 from fluxen.policies import Policy, Static
 from fluxen.state.epoch import StageState
-from fluxen.state.routing import Routing
+from fluxen.state.routing import Routing, mask_of
 from fluxen.state.trees import canonical, write
 from fluxen.testing import oracle
 
@@ -68,10 +68,13 @@ def examples(count: int) -> settings:
 
 
 class Histories:
-    """Draws what happens at each batch: where it crashes, what moves, how often sites run."""
+    """Draws what happens at each batch: where it crashes, what moves, how often sites run.
 
-    def __init__(self, data: Any) -> None:
-        self.data = data
+    `seen` counts what did happen, so that a test can tell that its cases contain what it is about.
+    """
+
+    def __init__(self, data: Any, seen: Counter[str] | None = None) -> None:
+        self.data, self.seen = data, Counter() if seen is None else seen
 
     def crash(self) -> int | None:
         return self.data.draw(st.one_of(st.none(), st.integers(0, 25)), label="crash after")
@@ -139,9 +142,9 @@ class Histories:
         """Another tree at some sites, and groups that move without their state while new rows go to both sites."""
         kinds = ["none"]
         if isinstance(operator, TreeJoin):
-            kinds += ["replan", "track", "both"]
-        if isinstance(operator, Tumbling):
-            kinds += ["track"]
+            kinds += ["replan"]
+        if lifetime(operator) is not None:
+            kinds += ["track", "both"] if isinstance(operator, TreeJoin) else ["track"]
         kind = self.data.draw(st.sampled_from(kinds), label="change")
         if kind == "none":
             return None
@@ -160,10 +163,18 @@ class Histories:
                 assert copies.isdisjoint(real)
                 for group in rng.choice(real, size=int(rng.integers(1, 4)), replace=False):
                     receiver = int(rng.integers(state.routing.sites))
+                    self.seen["moved"] += bool(rows_of(state, int(group)))
+                    under_way = [track for track in state.tracks if track.of == group]
+                    self.seen["moved again"] += any(rows_of(state, track.group) for track in under_way)
                     state = move_by_track(operator, state, int(group), receiver, epoch=epoch)
             return state
 
         return change
+
+
+def rows_of(state: StageState, group: int) -> list[Any]:
+    """The segments that hold state of a group."""
+    return [ref for ref in state.segments if mask_of(ref.live, state.routing.size)[group]]
 
 
 def random_tree(rng: np.random.Generator, inputs: list[int]) -> Any:
@@ -214,10 +225,10 @@ def replay(
     for number, inputs in enumerate(case.batches):
         heavy = case.stages[0].encode(0, inputs[0]).h.tolist() if can_isolate else []
         reroute, repeat = history.reroute(heavy), history.repeat()
-        spill = history.spill() if spills else history.change(case.stages[0].stage.operator)
+        change = history.spill() if spills else history.change(case.stages[0].stage.operator)
         surviving(
-            lambda bench, n=number, i=inputs, r=reroute, s=spill, k=repeat: bench.step(
-                n, i, reroute=r, spill=s, repeat=k
+            lambda bench, n=number, i=inputs, r=reroute, c=change, k=repeat: bench.step(
+                n, i, reroute=r, change=c, repeat=k
             )
         )
 

@@ -13,6 +13,7 @@ import fluxen.testing as ft
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.optimizer import Costs, Observed, Optimizer, best_tree, price
 from fluxen.control.replanning import MSLB_STEPS, PTLB_STEPS, Planning
+from fluxen.errors import ConfigError
 from fluxen.operators import functions as fx
 from fluxen.policies.base import Move
 from fluxen.policies.random_moves import Random
@@ -61,7 +62,7 @@ class Story:
             return state
 
         self.given.append(list(tables))
-        self.bench.step(len(self.given) - 1, list(tables), spill=adapt)
+        self.bench.step(len(self.given) - 1, list(tables), change=adapt)
 
     @property
     def state(self) -> Any:
@@ -159,10 +160,10 @@ def test_a_group_may_go_on_or_come_back_while_its_first_move_is_under_way(tmp_pa
         def change(stage: int, state: Any, epoch: int) -> Any:
             if epoch in there_and_back:
                 for group in range(4):
-                    state = move_by_track(None, state, group, there_and_back[epoch], epoch=epoch)
+                    state = move_by_track(story.planning.operator, state, group, there_and_back[epoch], epoch=epoch)
             return state
 
-        story.bench.step(number, tables, spill=change)
+        story.bench.step(number, tables, change=change)
         if number == 6:
             assert len(story.state.tracks) == 16
     assert story.state.tracks == ()
@@ -227,6 +228,72 @@ def test_open_windows_of_an_aggregate_stay_with_the_sender(tmp_path):
     story.bench.flush()
     expected = oracle.tumbling(tables, ["k"], "ts", 4_000_000, 0, {"n": fx.count(), "total": fx.sum("v")})
     assert Counter(oracle.canonical_rows(story.results)) == Counter(oracle.canonical_rows(expected))
+
+
+def test_while_distinct_moves_the_sender_decides_about_the_keys_it_has_seen(tmp_path):
+    stage = ft.distinct(SCHEMA, ["k"], "ts", within="4 seconds")
+    story = Story(tmp_path, stage, balance="ptlb")
+
+    def step(number: int, *keys: int) -> list[int]:
+        # a row of each key every second: whether one is kept depends on all that were kept before
+        ts = [int((number + i / len(keys)) * 1e6) for i in range(len(keys))]
+        story.step(pa.table({"k": keys, "ts": pa.array(ts).cast(TIME), "v": [number] * len(keys)}, schema=SCHEMA))
+        sites = story.bench.epoch.stats["stages"][0]["sites"]
+        assert sum(site["rows_in"] for site in sites) == len(keys)  # each row is one site's
+        return [site["rows_in"] for site in sites]
+
+    for number in range(5):
+        step(number, 0, 1, 2, 3)
+    everything = tuple(np.flatnonzero(story.state.routing.table == 0).tolist())
+    story.requests = [Move(pgs=everything, donor=0, receiver=1, why="test")]
+    # further keys turn up while the move is under way; they are the receiver's
+    sender = [step(number, *(range(4) if number < 8 else range(8)))[0] for number in range(5, 16)]
+    assert sender[1] > 0
+    assert sender[1] == sender[3]
+    assert sender[-1] == 0
+    assert story.messages("ptlb") == list(PTLB_STEPS)
+    assert story.state.tracks == ()
+    assert (story.state.routing.table[:4] == 1).all()
+    expected = oracle.distinct([batch[0] for batch in story.given], ["k"], "ts", 4_000_000, 0)
+    assert Counter(oracle.canonical_rows(story.results)) == Counter(oracle.canonical_rows(expected))
+
+
+def test_auto_never_tracks_distinct_whose_keys_the_receiver_must_read_anyway(tmp_path):
+    story = Story(tmp_path, ft.distinct(SCHEMA, ["k"], "ts", within="4 seconds"))
+    rng = np.random.default_rng(8)
+    for number in range(4):
+        if number == 2:
+            group = int(np.flatnonzero(story.state.routing.table == 0)[0])
+            story.requests = [Move(pgs=(group,), donor=0, receiver=1, why="test")]
+        story.step(rows(rng, 10, number, 1.0))
+    assert story.messages("ptlb") == []
+    assert story.state.tracks == ()
+    assert [event["outcome"] for event in story.events if event["kind"] == "move"] == ["done"]
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        ft.distinct(SCHEMA, ["k"], "ts"),
+        ft.aggregate(SCHEMA, "k", "ts", n=fx.count()),
+        ft.aggregate(SCHEMA, "k", "ts", last=3, n=fx.count()),
+    ],
+    ids=["distinct for ever", "running", "last n"],
+)
+def test_a_group_whose_state_never_expires_moves_with_it_whatever_was_asked_for(tmp_path, stage):
+    from fluxen.control.balance import move_by_track
+
+    story = Story(tmp_path, stage, balance="ptlb")
+    rng = np.random.default_rng(9)
+    for number in range(4):
+        if number == 2:
+            group = int(np.flatnonzero(story.state.routing.table == 0)[0])
+            story.requests = [Move(pgs=(group,), donor=0, receiver=1, why="test")]
+        story.step(rows(rng, 10, number, 1.0))
+    assert story.state.tracks == ()
+    assert story.state.routing.table[group] == 1
+    with pytest.raises(ConfigError, match="would never end; move it with its state"):
+        move_by_track(stage.stage.operator, story.state, group, 0, epoch=9)
 
 
 def test_a_stored_combination_joins_only_if_all_its_times_fit(tmp_path):

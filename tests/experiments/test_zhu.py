@@ -54,7 +54,7 @@ def play(setting: Setting) -> Trial:
             return state
 
         for number in range(setting.workload.batches):
-            bench.step(number, [tables[name][number] for name in NAMES], spill=adapt)
+            bench.step(number, [tables[name][number] for name in NAMES], change=adapt)
             sites = bench.epoch.stats["stages"][0]["sites"]
             batches.append(
                 {

@@ -50,7 +50,7 @@ def clean(stage, state, epoch):
 
 def test_a_spilled_group_meets_later_rows_only_in_the_cleanup(tmp_path):
     query = bench(tmp_path)
-    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
     assert pairs(query.step(1, [rows((1, 1, 11)), rows((1, 1, 20))])) == [(11, 20)]
     assert spilling.owes(query.epoch)
     assert pairs(query.cleanup()) == [(10, 20)]
@@ -59,7 +59,7 @@ def test_a_spilled_group_meets_later_rows_only_in_the_cleanup(tmp_path):
 
 def test_what_was_cleaned_up_stays_one_generation_and_owes_only_to_newer_rows(tmp_path):
     query = bench(tmp_path)
-    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
     query.step(1, [rows(), rows((1, 1, 20))])
     assert pairs(query.cleanup()) == [(10, 20)]
     assert pairs(query.step(2, [rows((1, 2, 11)), rows((1, 2, 21))])) == [(11, 21)]
@@ -68,8 +68,8 @@ def test_what_was_cleaned_up_stays_one_generation_and_owes_only_to_newer_rows(tm
 
 def test_a_group_that_comes_back_owes_its_past_at_once_and_then_works_as_if_it_had_never_left(tmp_path):
     query = bench(tmp_path)
-    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
-    query.step(1, [rows(), rows((1, 1, 20))], spill=bring_back)
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
+    query.step(1, [rows(), rows((1, 1, 20))], change=bring_back)
     assert pairs(query.step(2, [rows((1, 2, 11)), rows()])) == [(10, 20), (11, 20)]
     assert pairs(query.step(3, [rows(), rows((1, 3, 21))])) == [(10, 21), (11, 21)]
     assert not on_disk(query.epoch.stages[0].segments, 8).any()
@@ -77,7 +77,7 @@ def test_a_group_that_comes_back_owes_its_past_at_once_and_then_works_as_if_it_h
 
 def test_rows_that_owe_results_outlive_their_window_until_they_are_cleaned_up(tmp_path):
     query = bench(tmp_path, within="10 seconds")
-    found = pairs(query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk))
+    found = pairs(query.step(0, [rows((1, 0, 10)), rows()], change=to_disk))
     found += pairs(query.step(1, [rows((1, 5, 11)), rows((1, 5, 20))]))
     for number, second in enumerate([100, 200, 300], start=2):  # the window is long closed
         found += pairs(query.step(number, [rows((2, second, 0)), rows((2, second, 0))]))
@@ -90,7 +90,7 @@ def test_rows_that_owe_results_outlive_their_window_until_they_are_cleaned_up(tm
 
 def test_a_generation_that_owes_nothing_expires_like_any_state(tmp_path):
     query = bench(tmp_path, within="10 seconds")
-    query.step(0, [rows((1, 0, 10)), rows((1, 0, 20))], spill=to_disk)
+    query.step(0, [rows((1, 0, 10)), rows((1, 0, 20))], change=to_disk)
     query.step(1, [rows((2, 100, 0)), rows((2, 100, 0))])
     query.step(2, [rows((2, 200, 0)), rows((2, 200, 0))])
     assert not owing(query.epoch.stages[0].segments, 8).any()
@@ -100,7 +100,7 @@ def test_a_generation_that_owes_nothing_expires_like_any_state(tmp_path):
 def test_spilled_state_is_compressed_by_the_next_epoch_and_no_batch_opens_it(tmp_path):
     query = bench(tmp_path)
     many = rows(*((key, 0, key) for key in range(2000)))
-    query.step(0, [many, many.slice(0, 0)], spill=to_disk)
+    query.step(0, [many, many.slice(0, 0)], change=to_disk)
     before = sum(ref.bytes for ref in query.epoch.stages[0].segments)
     query.step(1, [rows(), rows()])
     packed = query.epoch.stages[0].segments
@@ -116,7 +116,7 @@ def test_a_group_larger_than_a_piece_is_cleaned_up_piece_by_piece(tmp_path, monk
     monkeypatch.setattr(site_spilling, "PIECE_ROWS", 64)
     query = bench(tmp_path)
     keys = range(1000)
-    query.step(0, [rows(*((key, 0, key) for key in keys)), rows()], spill=to_disk)
+    query.step(0, [rows(*((key, 0, key) for key in keys)), rows()], change=to_disk)
     query.step(1, [rows(), rows(*((key, 0, key + 5000) for key in keys))])
     assert pairs(query.cleanup()) == [(key, key + 5000) for key in keys]
 
@@ -125,7 +125,7 @@ def test_a_group_larger_than_a_piece_is_cleaned_up_piece_by_piece(tmp_path, monk
 def test_a_missing_or_damaged_generation_is_named_and_the_cleanup_succeeds_once_it_is_restored(tmp_path, harm):
     query = bench(tmp_path)
     many = rows(*((key, 0, key) for key in range(50)))
-    query.step(0, [many, many.slice(0, 0)], spill=to_disk)
+    query.step(0, [many, many.slice(0, 0)], change=to_disk)
     query.step(1, [rows(), rows((7, 1, 20))])
     path = tmp_path / next(ref.name for ref in query.epoch.stages[0].segments if ref.packed)
     whole = path.read_bytes()
@@ -165,7 +165,7 @@ def test_groups_come_back_in_segments_of_bounded_size(tmp_path):
 
 def test_a_full_disk_during_a_spill_loses_nothing(tmp_path, monkeypatch):
     query = bench(tmp_path)
-    query.step(0, [rows((1, 0, 10)), rows()], spill=to_disk)
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
     real = ft.FaultyStore._write
 
     def full(self, name, data):
@@ -196,7 +196,7 @@ def test_generations_of_many_inputs_produce_exactly_what_is_missing():
 def test_inspect_tells_what_is_on_disk(tmp_path):
     query = bench(tmp_path)
     many = rows(*((key, 0, key) for key in range(500)))
-    query.step(0, [many, many.slice(0, 0)], spill=to_disk)
+    query.step(0, [many, many.slice(0, 0)], change=to_disk)
     query.step(1, [rows((1, 1, 1)), rows()])
     found = inspect(str(tmp_path))
     groups = found["stages"][0]["groups"]

@@ -17,11 +17,32 @@ import numpy as np
 from fluxen.errors import ConfigError
 from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.base import Operator
+from fluxen.operators.distinct import Distinct
+from fluxen.operators.tree import TreeJoin
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import base_group, mask_of, ranges
 from fluxen.state.trees import Track
+from fluxen.typing import UNBOUNDED
 
-__all__ = ["finish_tracks", "start_track"]
+__all__ = ["finish_tracks", "lifetime", "move_by_track", "start_track"]
+
+
+def lifetime(operator: Operator) -> int | None:
+    """Microseconds of event time until all rows that are old now have gone, which is how long a parallel track lasts.
+
+    None where it would never end: the state of running values, last n rows and user code has no window, nor has that of
+    a join or distinct without `within`. Their groups move with their state.
+    """
+    match operator:
+        case TreeJoin():
+            life = max(-min(row) for row in zip(*operator.reach))
+        case Tumbling():
+            life = operator.size
+        case Distinct():
+            life = operator.within
+        case _:
+            return None
+    return life if life < UNBOUNDED else None
 
 
 def start_track(
@@ -33,10 +54,12 @@ def start_track(
     action: int = 0,
     now: float = 0.0,
     until: int | None = None,
+    remains: bool = False,
 ) -> StageState:
     """Give `group` to `receiver` without its state; its owner so far keeps that as a copy to finish.
 
-    `epoch` is the last one whose rows are old. With `until`, the sender also keeps all windows that end by then.
+    `epoch` is the last one whose rows are old. With `until`, the sender also keeps all windows that end by then;
+    with `remains`, the group's owner takes over in the end what the sender has kept since.
     """
     if state.buffer:
         return state  # rows that wait belong to both halves; once they are in, the group can move
@@ -61,6 +84,7 @@ def start_track(
         receiver=receiver,
         action=action,
         until=until,
+        remains=remains,
         started=now,
     )
     segments = []
@@ -73,11 +97,18 @@ def start_track(
     trees = state.trees
     if trees is not None:
         trees = trees.routed(routing, following).emptied(group, receiver)
-    return replace(state, routing=following, segments=tuple(segments), trees=trees, tracks=(*state.tracks, track))
+    return replace(
+        state,
+        routing=following,
+        segments=tuple(segments),
+        trees=trees,
+        tracks=(*state.tracks, track),
+        residence=None,  # a row that goes to two sites cannot wait
+    )
 
 
 def finish_tracks(state: StageState, inputs: int) -> StageState:
-    """Delete the copies whose old rows are all gone."""
+    """Delete the copies whose old rows are all gone; what remains goes to the groups' owners."""
     ended = [track for track in state.tracks if _purged(state, track, inputs)]
     if not ended:
         return state
@@ -85,6 +116,9 @@ def finish_tracks(state: StageState, inputs: int) -> StageState:
     segments = []
     for ref in state.segments:
         live = mask_of(ref.live, state.routing.size)
+        for track in ended:
+            if track.remains and live[track.group]:
+                live[_owning(state, track)] = True
         live[gone] = False
         if live.any():
             segments.append(replace(ref, live=ranges(live)))
@@ -98,6 +132,15 @@ def _purged(state: StageState, track: Track, inputs: int) -> bool:
     if track.until is not None:
         return not held and state.emitted[0] >= track.until
     return not any(ref.side < inputs and ref.first_epoch <= track.since for ref in held)
+
+
+def _owning(state: StageState, track: Track) -> list[int]:
+    """The groups that the track's keys belong to now; some may have got groups of their own since."""
+    explicit = dict(zip(state.routing.explicit.tolist(), state.routing.explicit_groups.tolist()))
+    if track.key is not None:
+        return [explicit.get(track.key, track.partition)]
+    split = set(_heavy_keys(state, track.partition)) - set(track.without)
+    return [track.partition, *(explicit[h] for h in split)]
 
 
 def _free_id(state: StageState) -> int:
@@ -115,9 +158,14 @@ def _heavy_keys(state: StageState, partition: int) -> tuple[int, ...]:
 
 def move_by_track(operator: Operator, state: StageState, group: int, receiver: int, **noted: Any) -> StageState:
     """Start a move by parallel track the way this operator needs it."""
+    if lifetime(operator) is None:
+        raise ConfigError(
+            f"group {group} cannot move by parallel track: the rows of {operator.identity()['operator']} never expire, "
+            "so it would never end; move it with its state"
+        )
     until = None
     if isinstance(operator, Tumbling):
         times = [ref.t_max for ref in state.segments if mask_of(ref.live, state.routing.size)[group]]
         # an open window belongs to one site as a whole
         until = max([state.watermarks[0], *times])
-    return start_track(state, group, receiver, until=until, **noted)
+    return start_track(state, group, receiver, until=until, remains=isinstance(operator, Distinct), **noted)

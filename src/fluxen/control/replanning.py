@@ -16,20 +16,20 @@ from typing import Any, Literal
 import numpy as np
 
 from fluxen.control.actions import Action
-from fluxen.control.balance import move_by_track
+from fluxen.control.balance import lifetime, move_by_track
 from fluxen.control.coordinator import with_routing
 from fluxen.control.manager import Manager
 from fluxen.control.optimizer import Observed, Optimizer, price
 from fluxen.control.relocation import STEPS as MSLB_STEPS
 from fluxen.errors import ConfigError
-from fluxen.operators.aggregate import Tumbling
 from fluxen.operators.base import Operator
+from fluxen.operators.distinct import Distinct
 from fluxen.operators.tree import TreeJoin
 from fluxen.policies.base import Move, Replan, Stats
 from fluxen.state.epoch import StageState
 from fluxen.state.record import CommitRecord
 from fluxen.state.trees import intermediates, members, nodes, read, write
-from fluxen.typing import UNBOUNDED, Json
+from fluxen.typing import Json
 
 __all__ = ["MSLB_STEPS", "PTLB_STEPS", "Balance", "Planning", "Prediction"]
 
@@ -183,13 +183,13 @@ class Planning:
         shares = {group: float(stats.bytes[stats.index(group)]) / whole for group in move.pgs}
         costs, share = self.optimizer.costs, sum(shares.values())
         rate = self._rates.get(move.donor, 0.0) * share
+        life = lifetime(self.operator)
         if isinstance(self.operator, TreeJoin) and state.trees is not None:
             seen = self.optimizer.seen.get(move.donor)
             parts = [self._takeover(state, group, move.receiver, donor, part, seen) for group, part in shares.items()]
             moved, made = sum(part[0] for part in parts), sum(part[1] for part in parts)
             work = costs.move * moved + made
-            life = max(-min(row) for row in zip(*self.operator.reach))
-            if life >= UNBOUNDED:
+            if life is None:
                 return Prediction(mslb=work, ptlb=None, rows=moved)
             per_row = costs.probe
             if seen is not None and sum(seen.rows) > 0:
@@ -198,9 +198,11 @@ class Planning:
                 per_row = (price(tree, seen, costs) + results) / sum(seen.rows)
             return Prediction(mslb=work, ptlb=rate * life / 1e6 * per_row, rows=moved)
         work = costs.move * share * sum(side.state_rows for side in donor.sides)
-        if isinstance(self.operator, Tumbling):
-            return Prediction(mslb=work, ptlb=rate * self.operator.size / 1e6 * costs.probe)
-        return Prediction(mslb=work, ptlb=None)
+        if life is None:
+            return Prediction(mslb=work, ptlb=None)
+        twice = rate * life / 1e6 * costs.probe
+        # the receiver must know which keys the sender has seen, and these are its state
+        return Prediction(mslb=work, ptlb=twice + work if isinstance(self.operator, Distinct) else twice)
 
     def _takeover(
         self, state: StageState, group: int, receiver: int, donor: CommitRecord, share: float, seen: Observed | None

@@ -19,7 +19,8 @@ from fluxen.operators.columns import boundaries, total_order
 from fluxen.operators.functions import Measure, combine, finish
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2, H, T, hashes
-from fluxen.typing import MIN_TIME, Groups, Ints, Json
+from fluxen.state.trees import Track
+from fluxen.typing import MIN_TIME, Groups, Ints, Json, Mask
 
 CLOSE_ROWS = 1 << 20
 """Closing windows are worked off in slices of about this many state rows."""
@@ -172,6 +173,12 @@ class Tumbling:
         whole = pa.concat_tables(tables).combine_chunks()
         alive = whole.filter(pa.array(whole.column(T).to_numpy() >= horizon))
         return _fold(alive, self.keys, self.measures, by_time=True)
+
+    def stays(self, rows: Input, track: Track, runs: Sequence[Run], groups: Groups, watermark: int) -> Mask:
+        """Rows of windows that were open when the move began: a window belongs to one site as a whole."""
+        assert track.until is not None
+        end: Ints = rows.table.column("_w").to_numpy() if len(rows.h) else rows.h
+        return np.asarray(end <= track.until)
 
     def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
         watermark, before = batch.watermarks[0], batch.emitted[0]

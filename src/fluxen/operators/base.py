@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fluxen.state.routing import Routing
 from fluxen.state.runs import Run
+from fluxen.state.trees import Track
 from fluxen.typing import Groups, Ints, Json, Mask
 
 EMIT_ROWS = 1 << 16
@@ -122,6 +123,17 @@ class Spillable(Protocol):
         self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
     ) -> Iterator[pa.Table]:
         """Results of rows that are not all of one generation, given each side's (generation, rows)."""
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """An operator that gives each row of a group that moves by parallel track to one of the two sites.
+
+    Operators without this process every row at both and divide what comes of it.
+    """
+
+    def stays(self, rows: Input, track: Track, runs: Sequence[Run], groups: Groups, watermark: int) -> Mask:
+        """Which rows are the sender's, whose state is `runs`; `groups` are the rows' groups in these."""
 
 
 class Operator(Protocol):

@@ -2,6 +2,10 @@
 
 A row is a duplicate if a kept row of its key lies at most `within` away in event time. Rows are taken in the order
 (batch, event time, values). State holds one row (hashes and time) per kept row until no row can meet it any more.
+
+Whether a row is kept depends on which rows before it were, so two sites cannot decide about one key. While a group
+moves by parallel track (`fluxen.operators.tracks`), the sender decides about the keys it still holds a kept row of, and
+the receiver, which looks them up in the sender's state, about all others.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from fluxen.operators.base import Input, SiteBatch
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, total_order
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2
-from fluxen.typing import MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
+from fluxen.state.trees import Track
+from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,8 @@ class Distinct:
         rows = rows.take(total_order(rows.h, rows.h2, rows.t, rows.table, list(self.ties)))
         new = boundaries(rows.h, rows.h2)
         kid = np.cumsum(new) - 1
-        seen = self._seen(batch.runs[0], rows, batch.routing.groups(rows.h))
+        reach = (rows.t - self.within, rows.t + self.within)
+        seen = _found(batch.runs[0], rows, batch.routing.groups(rows.h), *reach)
         kept = rows.take(self._first(new, kid, rows.t, seen))
         if len(kept.h) == 0:
             return
@@ -62,19 +68,13 @@ class Distinct:
             }
         )
 
-    def _seen(self, runs: list[Run], rows: Input, groups: Groups) -> Mask:
-        """Rows within reach of a row kept by an earlier batch."""
-        seen = np.zeros(len(rows.h), dtype=np.bool_)
-        for run in runs:
-            low, high = run.lookup(rows.h, groups)
-            if rows.h2 is not None:
-                stored = run.segment.table.column(H2).to_numpy()
-                low = bisect(stored, low, high, rows.h2)
-                high = bisect(stored, low, high, rows.h2, right=True)
-            low = bisect(run.segment.t, low, high, rows.t - self.within)
-            high = bisect(run.segment.t, low, high, rows.t + self.within, right=True)
-            seen |= high > low
-        return seen
+    def stays(self, rows: Input, track: Track, runs: Sequence[Run], groups: Groups, watermark: int) -> Mask:
+        """Rows whose key the sender has kept a row of that some row to come may still meet.
+
+        A key that has none is the receiver's from then on: the sender is not given its rows any more.
+        """
+        first = np.full(len(rows.h), max(MIN_TIME, watermark - self.within), dtype=np.int64)
+        return _found(runs, rows, groups, first, np.full_like(first, MAX_TIME))
 
     def _first(self, new: Mask, kid: Ints, t: Ints, seen: Mask) -> Ints:
         """Per key, greedily: the first unseen row, then the first unseen row more than `within` later, and so on."""
@@ -89,3 +89,18 @@ class Distinct:
             if self.within >= UNBOUNDED:
                 break
         return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
+
+
+def _found(runs: Sequence[Run], rows: Input, groups: Groups, first: Ints, last: Ints) -> Mask:
+    """Rows whose key was kept, by an earlier batch, between two times each."""
+    found = np.zeros(len(rows.h), dtype=np.bool_)
+    for run in runs:
+        low, high = run.lookup(rows.h, groups)
+        if rows.h2 is not None:
+            stored = run.segment.table.column(H2).to_numpy()
+            low = bisect(stored, low, high, rows.h2)
+            high = bisect(stored, low, high, rows.h2, right=True)
+        low = bisect(run.segment.t, low, high, first)
+        high = bisect(run.segment.t, low, high, last, right=True)
+        found |= high > low
+    return found

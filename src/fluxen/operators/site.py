@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from fluxen.operators.ahead import copy_ahead
 from fluxen.operators.backlog import Backlog, Held, SkewBuffer
-from fluxen.operators.base import EMIT_ROWS, Input, Operator, SiteBatch, Spillable
+from fluxen.operators.base import EMIT_ROWS, Divided, Input, Operator, SiteBatch, Spillable
 from fluxen.operators.spilling import Generations
-from fluxen.operators.tracks import Share, shares
+from fluxen.operators.tracks import Share, division, shares
 from fluxen.state.epoch import StageState, segment_name
 from fluxen.state.generations import on_disk
 from fluxen.state.history import ranked
@@ -98,7 +98,8 @@ def run_site(
         return
     clock.spent("wait")
     parts: list[_Part] = []
-    for number, share in enumerate(shares(job.before, site, inputs)):
+    stays = division(job.operator, job.before, job.store)
+    for number, share in enumerate(shares(job.before, site, inputs, stays)):
         part = _Part(job, site, share, f"{attempt}{'s' * number}")
         for table in part.owed():
             clock.spent("cleanup")
@@ -406,6 +407,8 @@ class _StateWriter:
 def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideStats:
     operator, own = parts[0].operator, parts[0]
     new = own.share.inputs[side] if side < operator.inputs else None
+    # where copies process rows of their own, these count; where they process the receiver's once more, they do not
+    counted = parts if isinstance(operator, Divided) else [own]
     t = received[side].t if side < operator.inputs else np.zeros(0, dtype=np.int64)
     state_rows = state_bytes = 0
     for part in parts:
@@ -415,9 +418,9 @@ def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideSta
             state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
     held = own.work.held(side) if new is not None else Held()
     return SideStats(
-        rows_in=new.rows if new is not None else 0,
-        distinct=own.done.distinct if side == 0 else 0,
-        late=own.batch.late[side] if side < operator.inputs else 0,
+        rows_in=sum(part.share.inputs[side].rows for part in counted) if new is not None else 0,
+        distinct=sum(part.done.distinct for part in counted) if side == 0 else 0,
+        late=sum(part.batch.late[side] for part in counted) if side < operator.inputs else 0,
         max_time=int(t.max()) if len(t) and t.max() > MIN_TIME else None,
         state_rows=state_rows,
         state_bytes=state_bytes,

@@ -4,22 +4,28 @@ While such a move is under way, new rows of the group go to the receiver, which 
 a copy under a group id of its own (`fluxen.state.trees.Track`). Each share is processed by itself, with its own rows,
 state and view of the routing, so a group that moves again before its first move has ended, even back to where it came
 from, is just one more share. What a share's results are is the operator's business: a join leaves combinations of new
-rows to the receiver, an aggregate per window leaves it whole windows. Moves begin and end in `fluxen.control.balance`.
+rows to the receiver, an aggregate per window whole windows, distinct whole keys. Moves begin and end in
+`fluxen.control.balance`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from fluxen.operators.base import Input
+from fluxen.operators.base import Divided, Input, Operator
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
+from fluxen.state.runs import Run, open_runs, visible
+from fluxen.state.store import Store
 from fluxen.state.trees import Track
 from fluxen.typing import Groups, Ints, Mask
 
-WINDOW_END = "_w"
+Stays: TypeAlias = Callable[[Track, Input], Mask]
+"""Which of the rows that a track covers are its sender's alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,29 @@ def receives(before: StageState, site: int, h: Ints) -> Mask:
     return mine
 
 
-def shares(before: StageState, site: int, inputs: list[Input]) -> list[Share]:
+def division(operator: Operator, before: StageState, store: Store) -> Stays | None:
+    """How sender and receiver share the rows of a moving group; None if both process all of them.
+
+    Both sites ask the same committed state, so that each row is one site's.
+    """
+    if not before.tracks or not isinstance(operator, Divided):
+        return None
+    held: dict[int, list[Run]] = {}
+
+    def stays(track: Track, rows: Input) -> Mask:
+        sender = int(before.routing.table[track.group])
+        view = _view(before, sender, (track,))
+        if track.group not in held:
+            refs = visible(before.segments, view, sender) if track.remains else []
+            held[track.group] = open_runs(store, refs, view, sender)
+        return operator.stays(rows, track, held[track.group], view.groups(rows.h), before.watermarks[0])
+
+    return stays
+
+
+def shares(before: StageState, site: int, inputs: list[Input], stays: Stays | None = None) -> list[Share]:
     """The site's own groups first, then copies, as many at once as have one tree and no key in common."""
-    found = [_own(before, site, inputs)]
+    found = [_own(before, site, inputs, stays)]
     layers: dict[tuple[str, int], list[Track]] = {}
     for track in before.tracks:
         if before.routing.table[track.group] == site:
@@ -70,36 +96,45 @@ def shares(before: StageState, site: int, inputs: list[Input]) -> list[Share]:
             while any(other.partition == track.partition for other in layers.get((track.tree, layer), [])):
                 layer += 1
             layers.setdefault((track.tree, layer), []).append(track)
-    found.extend(_finishing(before, site, inputs, tuple(tracks)) for tracks in layers.values())
+    found.extend(_finishing(before, site, inputs, tuple(tracks), stays) for tracks in layers.values())
     return found
 
 
-def _own(before: StageState, site: int, inputs: list[Input]) -> Share:
+def _own(before: StageState, site: int, inputs: list[Input], stays: Stays | None) -> Share:
     if before.tracks:
         table = before.routing.table.copy()
         table[[track.group for track in before.tracks]] = -1
+        inputs = [rows.take(_owned(before, site, rows, stays)) for rows in inputs]
         before = replace(before, routing=replace(before.routing, table=table))
-        inputs = [rows.take(_owned(before, site, rows)) for rows in inputs]
     tree, unlike = ("", ()) if before.trees is None else before.trees.at(site, before.routing)
     return Share(before, inputs, tree, unlike)
 
 
-def _owned(before: StageState, site: int, rows: Input) -> Mask:
+def _owned(before: StageState, site: int, rows: Input, stays: Stays | None) -> Mask:
     mine: Mask = before.routing.sites_of(before.routing.groups(rows.h)) == site
-    for track in before.tracks:
-        if track.until is not None:  # the windows open when the move began stay with the sender
-            mine = mine & ~(track.covers(rows.h, before.routing.partitions) & _windows(rows, track))
+    if stays is not None:
+        for track in before.tracks:
+            mine = mine & ~(track.covers(rows.h, before.routing.partitions) & stays(track, rows))
     return mine
 
 
-def _finishing(before: StageState, site: int, inputs: list[Input], tracks: tuple[Track, ...]) -> Share:
+def _finishing(
+    before: StageState, site: int, inputs: list[Input], tracks: tuple[Track, ...], stays: Stays | None
+) -> Share:
+    view = _view(before, site, tracks)
+    since = np.full(view.size, -1, dtype=np.int64)
+    for track in tracks:
+        since[track.group] = track.since
+    mine = [rows.take(_covered(before, rows, tracks, stays)) for rows in inputs]
+    return Share(replace(before, routing=view), mine, tracks[0].tree, (), since)
+
+
+def _view(before: StageState, site: int, tracks: tuple[Track, ...]) -> TrackRouting:
+    """The routing in which `site` has these copies and nothing else."""
     routing = before.routing
     table = np.full(routing.size + 1, -1, dtype=np.int32)
-    since = np.full(routing.size + 1, -1, dtype=np.int64)
-    for track in tracks:
-        table[track.group] = site
-        since[track.group] = track.since
-    view = TrackRouting(
+    table[[track.group for track in tracks]] = site
+    return TrackRouting(
         partitions=routing.partitions,
         sites=routing.sites,
         table=table,
@@ -107,25 +142,16 @@ def _finishing(before: StageState, site: int, inputs: list[Input], tracks: tuple
         explicit_groups=np.zeros(0, dtype=np.int32),
         tracks=tracks,
     )
-    mine = [rows.take(_covered(before, rows, tracks)) for rows in inputs]
-    return Share(replace(before, routing=view), mine, tracks[0].tree, (), since)
 
 
-def _covered(before: StageState, rows: Input, tracks: tuple[Track, ...]) -> Mask:
+def _covered(before: StageState, rows: Input, tracks: tuple[Track, ...], stays: Stays | None) -> Mask:
     mine = np.zeros(len(rows.h), dtype=np.bool_)
     for track in tracks:
         covered = track.covers(rows.h, before.routing.partitions)
-        if track.until is not None:
-            covered &= _windows(rows, track)
-            for earlier in before.tracks:  # of a move before: its sender has the windows that were open then
-                if earlier.until is not None and earlier.since < track.since:
-                    covered &= ~(earlier.covers(rows.h, before.routing.partitions) & _windows(rows, earlier))
+        if stays is not None:
+            covered &= stays(track, rows)
+            for earlier in before.tracks:  # of a move before: its sender comes first
+                if earlier.since < track.since:
+                    covered &= ~(earlier.covers(rows.h, before.routing.partitions) & stays(earlier, rows))
         mine |= covered
     return mine
-
-
-def _windows(rows: Input, track: Track) -> Mask:
-    """Rows of windows that the track's sender still owns."""
-    assert track.until is not None
-    end: Ints = rows.table.column(WINDOW_END).to_numpy() if len(rows.h) else rows.h
-    return np.asarray(end <= track.until)

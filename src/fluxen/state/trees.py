@@ -135,6 +135,8 @@ class Track:
     """id of the move in the log"""
     until: int | None = None
     """operators whose results are per window: the end of the last window the sender still owns"""
+    remains: bool = False
+    """operators whose results are per key: what the sender has kept since goes to the group's owner in the end"""
     started: float = 0.0
 
     def to_json(self) -> Json:

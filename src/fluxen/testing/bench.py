@@ -137,15 +137,15 @@ class Bench:
         inputs: Sequence[pa.Table],
         *,
         reroute: Callable[[int, Routing], Routing] | None = None,
-        spill: Callable[[int, StageState, int], StageState] | None = None,
+        change: Callable[[int, StageState, int], StageState] | None = None,
         repeat: int = 1,
     ) -> pa.Table:
-        """Process one batch; `reroute(stage, routing)` gives the next epoch's routing, `spill(stage, state, epoch)`
-        what is on disk or comes back (`fluxen.control.spilling`) or any other change of a stage's state, `repeat` runs
-        sites again."""
+        """Process one batch; `reroute(stage, routing)` gives the next epoch's routing, `change(stage, state, epoch)`
+        any other change of a stage's state (`fluxen.control.spilling`, `fluxen.control.balance`), `repeat` runs sites
+        again."""
         if batch <= self.epoch.batch:
             return self.stages[-1].schema.empty_table()  # committed before the crash
-        return self._run(self.epoch, inputs, batch, reroute, spill, repeat)
+        return self._run(self.epoch, inputs, batch, reroute, change, repeat)
 
     def flush(self, *, everything: bool = False) -> pa.Table:
         """An epoch without rows, as at the end of a finite query; with `everything`, one for each stage that ends.
@@ -181,7 +181,7 @@ class Bench:
         inputs: Sequence[pa.Table] | None,
         batch: int,
         reroute: Callable[[int, Routing], Routing] | None,
-        spill: Callable[[int, StageState, int], StageState] | None,
+        change: Callable[[int, StageState, int], StageState] | None,
         repeat: int,
     ) -> pa.Table:
         number = before.number + 1
@@ -195,8 +195,8 @@ class Bench:
         if reroute is not None:
             moved = tuple(with_routing(s, reroute(i, s.routing)) for i, s in enumerate(epoch.stages))
             epoch = replace(epoch, stages=moved)
-        if spill is not None:
-            epoch = replace(epoch, stages=tuple(spill(i, s, number) for i, s in enumerate(epoch.stages)))
+        if change is not None:
+            epoch = replace(epoch, stages=tuple(change(i, s, number) for i, s in enumerate(epoch.stages)))
         self.log.commit(epoch)
         self.epoch = epoch
         self.log.collect(number)

@@ -51,7 +51,7 @@ def run(
 
         tables = workload.tables()
         for batch in range(workload.batches):
-            bench.step(batch, [tables[name][batch] for name in STREAMS], spill=adapt)
+            bench.step(batch, [tables[name][batch] for name in STREAMS], change=adapt)
             epochs.append(_shown(bench, batch))
             events += adaptation.events()
         if owes(bench.epoch):
