@@ -29,14 +29,14 @@ __all__ = ["Costs", "Observed", "Optimizer", "best_tree", "price"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Work per row of each kind, in units of one probe."""
+    """Work per row of each kind, in units of one probe, as `python -m fluxen.bench.costs` measures it."""
 
     probe: float = 1.0
-    make: float = 1.0
+    make: float = 0.3
     """a combination put together"""
-    keep: float = 2.0
+    keep: float = 1.5
     """a combination stored, merged and expired"""
-    move: float = 0.05
+    move: float = 0.3
     """a stored row that another site reads from now on; about one probe where it must be fetched from another host"""
 
 

@@ -45,7 +45,8 @@ def _tree(*, balance: bool, replan: bool) -> Callable[[SparkSession, Job], Any]:
         bound = f"{(job.bound_us or 0) // 1_000} milliseconds"
         between = {(name, "a"): (f"-{bound}", bound) for name in "bc"}
         query = fx.join(inputs, on="key", time="ts", between=between, plan="tree")
-        policy = fx.FluxLoad(min_collection=1.0, groups_per_move=8) if balance else fx.Static()
+        # by state, as in the paper: how busy a site is says little while it merges what it keeps
+        policy = fx.LazyDisk(gap=3.0) if balance else fx.Static()
         return _adapted(query).adapt(policy=policy, replan=replan)
 
     return build
