@@ -49,3 +49,13 @@ def test_trees_that_replan_and_exchange_groups_equal_the_oracle(spark, drain, co
     steps = MSLB_STEPS if balance == "mslb" else PTLB_STEPS
     assert set(messages) == set(steps)
     assert any(event["kind"] == "replan" for event in run.events)
+
+
+def test_distinct_that_exchanges_groups_by_parallel_track_equals_the_oracle(spark, drain, collected):
+    tables = streams(10)["a"]
+    query = fx.distinct(feeds(spark, {"a": tables})["a"], by=["k"], time="ts", within="2 seconds").adapt(
+        sites=2, partitions=4, policy=fx.Random(seed=5, moves=1), clock="event", balance="ptlb"
+    )
+    run = drain(query, collected)
+    assert collected.canonical() == oracle.canonical_rows(oracle.distinct(tables, ["k"], "ts", 2_000_000, 0))
+    assert set(PTLB_STEPS) == {event["detail"]["message"] for event in run.events if event["kind"] == "ptlb"}
