@@ -18,7 +18,7 @@ from rich.table import Table
 import fluxen
 from fluxen.cli.arguments import at_most, positive
 from fluxen.cli.offers import BANKS, Offers, write_offers
-from fluxen.cli.progress import Tracker, event_line, follow, size
+from fluxen.cli.progress import Tracker, adaptations, event_line, follow, size
 from fluxen.cli.scratch import LOG, scratch
 
 __all__ = ["add_parser", "run"]
@@ -108,9 +108,7 @@ def _runs(args: argparse.Namespace, work: Path, console: Console, spark: Any) ->
         run, best = _start(spark, work, label, work / "data" / "offers", options, args.sites)
         title = f"three banks' offers, {args.sites} sites, {label}"
         tracker = follow(run, title, console, plain=args.plain, seconds=args.seconds / len(variants))
-        # a relocation tells the steps of a move that has an event of its own
-        events = [event for event in run.events if event.get("kind") != "relocation"]
-        outcomes.append(Outcome(label=label, tracker=tracker, best=best, events=events))
+        outcomes.append(Outcome(label=label, tracker=tracker, best=best, events=adaptations(run.events)))
     return outcomes
 
 

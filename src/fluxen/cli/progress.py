@@ -117,7 +117,7 @@ def _poll(run: Any, tracker: Tracker, show: Callable[[list[Seen]], object], seco
         ended = run.awaitTermination(POLL_SECONDS)
         fresh = tracker.update(run.epochs, time.monotonic())
         if fresh:
-            tracker.events = run.events[-SHOWN_EVENTS:]
+            tracker.events = adaptations(run.events)[-SHOWN_EVENTS:]
             show(fresh)
         if not ended and deadline is not None and time.monotonic() > deadline:
             run.stop()
@@ -171,6 +171,15 @@ def _bars(seen: Seen) -> Table:
     if len(seen.sites) > SHOWN_SITES:
         table.add_row(f"  and {len(seen.sites) - SHOWN_SITES} more", "", "", "")
     return table
+
+
+def adaptations(events: Sequence[Json]) -> list[Json]:
+    """A run's events, each adaptation once: a relocation tells the steps of a move that has an event of its own.
+
+    >>> [event["kind"] for event in adaptations([{"kind": "move"}, {"kind": "relocation"}, {"kind": "spill"}])]
+    ['move', 'spill']
+    """
+    return [event for event in events if event.get("kind") != "relocation"]
 
 
 def event_line(event: Json) -> str:
