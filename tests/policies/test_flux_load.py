@@ -193,3 +193,45 @@ def test_hybrid_passes_over_an_idle_site_without_memory() -> None:
 def test_settings_out_of_range_are_errors(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         FluxLoad(**bad)
+
+
+def test_results_count_as_work() -> None:
+    """Group 1 has half of the rows and nearly all of the results: its site would be idle without it."""
+    columns = {"placement": [0, 0, 0, 1], "rows_in": [10, 30, 20, 200]}
+    assert one_round(load(), **columns, **busy(1.0, 0.5)) == [((1,), 0, 1)]
+    assert one_round(load(), **columns, rows_out=[0, 500, 0, 0], **busy(1.0, 0.5)) == [((2,), 0, 1)]
+
+
+def turning_back(second: float, quiet: int = 0, **settings: Any) -> list[tuple[tuple[int, ...], int, int]]:
+    """Site 0 gives group 0 to site 1; after `quiet` even rounds site 0 is as busy as `second`, site 1 all the time."""
+    policy = load(**settings)
+    rows = [40, 35, 25, 15, 5]
+    assert one_round(policy, placement=[0, 0, 0, 1, 1], rows_in=rows, **busy(1.0, 0.2)) == [((0,), 0, 1)]
+    policy.restore(policy.snapshot())
+    after = {"placement": [1, 0, 0, 1, 1], "rows_in": rows, "seconds": 1.0}
+    now = 2.0
+    for _ in range(quiet):
+        assert policy.suggest(Stats.build(**after, **busy(1.0, 1.0)), now=now) == ()
+        now += 1.0
+    moves = policy.suggest(Stats.build(**after, **busy(second, 1.0)), now=now)
+    return [(move.pgs, move.donor, move.receiver) for move in moves]
+
+
+def test_a_pair_does_not_turn_round_because_of_one_noisy_sample() -> None:
+    assert turning_back(0.78) == []
+
+
+def test_a_pair_turns_round_when_the_load_has_clearly_changed() -> None:
+    assert turning_back(0.4) == [((0,), 1, 0)]
+
+
+def test_a_pair_may_turn_round_some_rounds_later() -> None:
+    assert turning_back(0.78, quiet=8) == [((4,), 1, 0)]
+
+
+def test_the_hybrid_does_not_turn_round_because_of_one_noisy_sample_either() -> None:
+    policy = FluxHybrid(min_collection=1.0)
+    columns = {"rows_in": [40, 35, 25, 15, 5], "bytes": [1] * 5, "capacity": [100, 100]}
+    assert one_round(policy, placement=[0, 0, 0, 1, 1], **columns, **busy(1.0, 0.2)) == [((0,), 0, 1)]
+    after = Stats.build(seconds=1.0, placement=[1, 0, 0, 1, 1], **columns, **busy(0.78, 1.0))
+    assert policy.suggest(after, now=2.0) == ()

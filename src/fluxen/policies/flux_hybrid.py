@@ -47,4 +47,5 @@ class FluxHybrid(Rounds):
     def pick(self, window: Window, stats: Stats) -> Sequence[Move]:
         if stats.site_spilled.any():
             return self._memory.pick(window, stats)
-        return self._load.balance(window, stats, np.maximum(stats.capacity - stats.site_bytes, 0.0))
+        room = np.maximum(stats.capacity - stats.site_bytes, 0.0)
+        return self._load.balance(window, stats, room, self.turned)

@@ -7,6 +7,9 @@ of the two reaches `imbalance` and the receiver is not above `receiver_limit`; t
 round. A pair moves the busiest group for which the predicted utilizations come closer together and the receiver stays
 at or below 1. The prediction assumes that every group keeps its rows and every site its speed.
 
+Samples are noisy, so an addition to the paper: a donor that was the same receiver's receiver within the last rounds
+(`Tuner.memory`) takes the move back only if the ratio reaches the square of `imbalance`.
+
 Guarantee: one round moves at most `groups_per_move` groups per pair, every site is in at most one pair, and each move
 lowers the predicted difference of its pair.
 
@@ -19,7 +22,7 @@ lowers the predicted difference of its pair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,10 +61,12 @@ class FluxLoad(Rounds):
         self.imbalance, self.receiver_limit, self.groups_per_move = imbalance, receiver_limit, groups_per_move
 
     def pick(self, window: Window, stats: Stats) -> Sequence[Move]:
-        return self.balance(window, stats, np.full(stats.sites, np.inf))
+        return self.balance(window, stats, np.full(stats.sites, np.inf), self.turned)
 
-    def balance(self, window: Window, stats: Stats, room: Floats) -> Sequence[Move]:
-        """The moves of one round; `room` is the memory each site can still take."""
+    def balance(
+        self, window: Window, stats: Stats, room: Floats, turned: Callable[[Ints, Ints], Bools]
+    ) -> Sequence[Move]:
+        """The moves of one round; `room` is the memory each site can still take, `turned` that of `Rounds`."""
         u = window.utilization
         order = np.argsort(-u, kind="stable")
         receivers = order[::-1]
@@ -70,8 +75,12 @@ class FluxLoad(Rounds):
         high, low = u[donors], u[receivers]
         passes = (high >= u.mean()) & (high > 0) & (high >= self.imbalance * low) & (low <= self.receiver_limit)
         donors, receivers = ends(donors, receivers, passes & _apart(order, receivers))
+        clear = u[donors] >= self.imbalance**2 * u[receivers]
+        sure = clear | ~turned(donors, receivers)
+        donors, receivers = donors[sure], receivers[sure]
         if len(donors) == 0:
             return ()
+        high, low = u[donors], u[receivers]
         pairs = _pairs(window, stats, donors, receivers, room)
         slot = slots(donors, stats.placement, stats.sites)
         allowed = (slot >= 0) & (window.rows > 0) & ~stats.moving

@@ -27,14 +27,17 @@ from typing import Any, Literal
 import numpy as np
 
 from fluxen.errors import ConfigError
-from fluxen.policies.base import Floats, Ints, Move, Stats, Suggestion, utilization
+from fluxen.policies.base import Bools, Floats, Ints, Move, Stats, Suggestion, utilization
 
 __all__ = ["Rounds", "Tuner", "Window"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What one collection summed up: time per site, rows processed per partition group."""
+    """What one collection summed up: time per site, rows processed per partition group.
+
+    Rows processed are those that came in and those that went out: to a join a popular key is little input, much work.
+    """
 
     busy: Floats
     idle: Floats
@@ -95,6 +98,8 @@ class Rounds(ABC):
         self._length = self.min_collection
         self._since: float | None = None  # start of the running collection or move phase
         self._pending: list[tuple[int, int]] = []  # (group, receiver) asked for; empty while collecting
+        self._pairs: list[tuple[int, int]] = []  # (donor, receiver) of the last moves asked for
+        self._gave: dict[tuple[int, int], int] = {}  # (donor, receiver) -> rounds since a group went that way
         self._seen_moving = False
         self._window: Window | None = None
         self._pg: Ints = np.zeros(0, dtype=np.int64)
@@ -113,6 +118,11 @@ class Rounds(ABC):
         """Seconds the running collection is to last."""
         return self._length
 
+    def turned(self, donors: Ints, receivers: Ints) -> Bools:
+        """Whether a pair's donor was the receiver of the same pair a few rounds ago."""
+        turned = [(receiver, donor) in self._gave for donor, receiver in zip(donors.tolist(), receivers.tolist())]
+        return np.array(turned, dtype=np.bool_)
+
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
         if self._pending and not self._moves_ended(stats, now):
             return ()
@@ -122,6 +132,7 @@ class Rounds(ABC):
         moves = self.pick(self._window, stats)
         self._window, self._since, self._seen_moving = None, now, False
         self._pending = [(pg, move.receiver) for move in moves for pg in move.pgs]
+        self._pairs = [(move.donor, move.receiver) for move in moves]
         if not moves:
             self._next_collection(self._length / 2, [])
         return moves
@@ -137,6 +148,9 @@ class Rounds(ABC):
         ]
         lasted = now - (self._since or 0.0) if self._seen_moving else 0.0
         self._next_collection(lasted if moved else self._length / 2, moved)
+        arrived = set(moved)
+        reached = {receiver for pg, receiver in self._pending if pg in arrived}
+        self._gave.update((pair, 0) for pair in self._pairs if pair[1] in reached)
         mixed = self._seen_moving  # a report that covers the end of a move says nothing about the new placement
         self._pending, self._seen_moving = [], False
         self._since = now if mixed else now - stats.seconds
@@ -144,19 +158,18 @@ class Rounds(ABC):
 
     def _next_collection(self, wanted: float, moved: Sequence[int]) -> None:
         self._tuner.ended(moved)
+        self._gave = {pair: age + 1 for pair, age in self._gave.items() if age + 1 < self._tuner.memory}
         self._length = max(wanted, self.min_collection)
 
     def _collect(self, stats: Stats, now: float) -> None:
-        known = self._window
+        known, rows = self._window, stats.rows_in + stats.rows_out
         if known is None or len(known.busy) != stats.sites or not np.array_equal(self._pg, stats.pg):
             self._pg = stats.pg
-            self._window = Window(busy=stats.busy, idle=stats.idle, rows=stats.rows_in)
+            self._window = Window(busy=stats.busy, idle=stats.idle, rows=rows)
             if self._since is None or known is not None:  # the first report, or another set of sites or groups
                 self._since = now - stats.seconds
             return
-        self._window = Window(
-            busy=known.busy + stats.busy, idle=known.idle + stats.idle, rows=known.rows + stats.rows_in
-        )
+        self._window = Window(busy=known.busy + stats.busy, idle=known.idle + stats.idle, rows=known.rows + rows)
 
     def snapshot(self) -> dict[str, Any]:
         window = self._window
@@ -164,6 +177,8 @@ class Rounds(ABC):
             "length": self._length,
             "since": self._since,
             "pending": [list(p) for p in self._pending],
+            "pairs": [list(p) for p in self._pairs],
+            "gave": [[*pair, age] for pair, age in self._gave.items()],
             "seen_moving": self._seen_moving,
             "tuner": self._tuner.snapshot(),
             "window": None
@@ -180,6 +195,8 @@ class Rounds(ABC):
         self._length = float(state["length"])
         self._since = None if state["since"] is None else float(state["since"])
         self._pending = [(int(pg), int(site)) for pg, site in state["pending"]]
+        self._pairs = [(int(donor), int(receiver)) for donor, receiver in state.get("pairs", ())]
+        self._gave = {(int(donor), int(receiver)): int(age) for donor, receiver, age in state.get("gave", ())}
         self._seen_moving = bool(state["seen_moving"])
         self._tuner.restore(state["tuner"])
         window = state["window"]
