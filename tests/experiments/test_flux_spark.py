@@ -12,9 +12,10 @@ from fluxen.experiments.figure import RunOptions, find, read_rows, write_rows
 pytestmark = pytest.mark.spark
 
 SMALL: dict[str, dict[str, Any]] = {
+    "flux/3-spark": {"batches": 4, "rows": 80, "kilobytes": (0, 8)},
     "flux/6-spark": {"batches": 2, "rows": 80},
     "flux/7-spark": {"batches": 3, "rows": 80, "counts": (0, 1)},
-    "flux/9-spark": {"batches": 4, "rows": 80, "keys": 500},
+    "flux/9-spark": {"batches": 6, "rows": 80, "keys": 500},
 }
 
 

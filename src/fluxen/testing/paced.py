@@ -21,7 +21,10 @@ import pyarrow as pa
 from fluxen.operators.base import Operator, SiteBatch
 from fluxen.typing import MIN_TIME, Json
 
-__all__ = ["Load", "Paced", "SlowExecutor", "SlowSites", "paced"]
+__all__ = ["Load", "Paced", "Rotating", "SlowExecutor", "SlowSites", "paced"]
+
+SLICE = 0.1
+"""Seconds of work after which a site looks again how slow it is."""
 
 
 class Load(Protocol):
@@ -62,6 +65,18 @@ class SlowExecutor:
                 return self.slowdown if file.read() == executor else 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotating:
+    """One site after the other is slower for so many seconds of the wall clock."""
+
+    sites: int
+    slowdown: float
+    seconds: float
+
+    def factor(self, site: int, now: int) -> float:
+        return self.slowdown if int(time.time() / self.seconds) % self.sites == site else 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Paced:
     """An operator whose rows take `seconds` each, times what the load says; time it really takes is part of that."""
@@ -92,19 +107,25 @@ class Paced:
     def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
         started = time.perf_counter()
         results = list(self.operator.process(batch))
-        left = self._service(batch) - (time.perf_counter() - started)
-        if left > 0:
-            time.sleep(left)
+        self._take_time(batch, time.perf_counter() - started)
         yield from results
 
-    def _service(self, batch: SiteBatch) -> float:
-        disk = batch.swapped * self.per_byte
+    def _take_time(self, batch: SiteBatch, taken: float) -> None:
+        """Wait as long as the rows should take, less what has been `taken`."""
+        left = batch.swapped * self.per_byte - taken
         given = [rows for rows in batch.inputs if len(rows.h)]
-        if not given:
-            return disk
-        site = int(batch.routing.sites_of(batch.routing.groups(given[0].h[:1]))[0])
-        now = max(int(rows.t.max()) for rows in given)
-        return disk + sum(rows.rows for rows in given) * self.seconds * self.load.factor(site, now)
+        work = sum(rows.rows for rows in given) * self.seconds
+        if given:
+            site = int(batch.routing.sites_of(batch.routing.groups(given[0].h[:1]))[0])
+            now = max(int(rows.t.max()) for rows in given)
+            slices = max(1, round(work / SLICE))
+            for _ in range(slices):
+                left += work / slices * self.load.factor(site, now)
+                if left > 0:
+                    time.sleep(left)
+                    left = 0.0
+        elif left > 0:
+            time.sleep(left)
 
 
 def paced(query: Any, seconds: float, load: Load | None = None, per_byte: float = 0.0) -> Any:

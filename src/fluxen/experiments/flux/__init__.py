@@ -10,6 +10,7 @@ from fluxen.experiments.flux import (
     perturbation,
     perturbation_spark,
     transient,
+    transient_spark,
 )
 
 __all__ = ["FIGURES"]
@@ -18,6 +19,7 @@ FIGURES = {
     figure.name: figure
     for figure in (
         transient.FIGURE,
+        transient_spark.FIGURE,
         perturbation.FIGURE,
         perturbation_spark.FIGURE,
         degradation.FIGURE,

@@ -108,37 +108,46 @@ class Stage:
         load: Load | None = None,
         seconds_per_row: float = _SECONDS_PER_ROW,
         seconds_per_byte: float = 0.0,
+        changed: tuple[int, dict[str, Any]] | None = None,
         **adapt: Any,
     ) -> Measured:
-        """Feed the batches through the windowed group-by and note what happened."""
+        """Feed the batches through the windowed group-by and note what happened.
+
+        From the batch `changed` names on the query runs with the settings it gives: it is stopped and started again.
+        """
         import fluxen as fx
         from fluxen.testing import feed
 
         self.options.progress(f"running {label}")
         self._runs += 1
         place = self.directory / str(self._runs)
-        rows = feed(self.spark, batches, place / "input")
-        averages = fx.aggregate(rows, by="key", time="ts", mean=fx.avg("value"), last=10)
         settings = {"sites": SITES, "partitions": SITES * GROUPS_PER_SITE, "policy": policy, **adapt}
-        query = paced(averages, seconds_per_row, load, seconds_per_byte).adapt(**settings)
+        epochs: list[dict[str, Any]] = []
+        progress: dict[int, float] = {}
         results: list[int] = []
-        writer = query.writeStream.foreachBatch(lambda df, epoch: results.append(df.count()))
-        writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True)
-        run = writer.start()
-        run.awaitTermination()
-        progress = {entry["batchId"]: entry["durationMs"]["triggerExecution"] / 1e3 for entry in run.recentProgress}
-        sites = [tuple(epoch["stages"][0]["sites"]) for epoch in run.epochs]
+        for fed, more in ((len(batches), {}),) if changed is None else ((changed[0], {}), (len(batches), changed[1])):
+            rows = feed(self.spark, batches[:fed], place / "input")
+            averages = fx.aggregate(rows, by="key", time="ts", mean=fx.avg("value"), last=10)
+            query = paced(averages, seconds_per_row, load, seconds_per_byte).adapt(**{**settings, **more})
+            writer = query.writeStream.foreachBatch(lambda df, epoch: results.append(df.count()))
+            writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True)
+            run = writer.start()
+            run.awaitTermination()
+            for entry in run.recentProgress:
+                progress[entry["batchId"]] = entry["durationMs"]["triggerExecution"] / 1e3
+            epochs += run.epochs
+        sites = [tuple(epoch["stages"][0]["sites"]) for epoch in epochs]
         return Measured(
-            rows=tuple(epoch["rows_in"] for epoch in run.epochs),
+            rows=tuple(epoch["rows_in"] for epoch in epochs),
             busy=tuple(max(site["busy_seconds"] for site in each) for each in sites),
-            seconds=tuple(progress.get(epoch["batch"], sum(epoch["seconds"].values())) for epoch in run.epochs),
+            seconds=tuple(progress.get(epoch["batch"], sum(epoch["seconds"].values())) for epoch in epochs),
             moves=tuple(
                 (event["epoch"], len(event["detail"]["pgs"]), event["detail"]["donor"], event["detail"]["receiver"])
                 for event in run.events
                 if event["kind"] == "move" and event["outcome"] == "done"
             ),
             sites=tuple(sites),
-            latency=tuple(epoch["latency_seconds"] or 0.0 for epoch in run.epochs),
+            latency=tuple(epoch["latency_seconds"] or 0.0 for epoch in epochs),
             batches=len(batches),
             results=sum(results),
         )
