@@ -13,10 +13,12 @@ import fluxen as fx
 import fluxen.testing as ft
 from fluxen.control import ahead
 from fluxen.control.adaptation import Adaptation
+from fluxen.operators.ahead import merge_limit
 from fluxen.policies.base import Move
-from fluxen.state.epoch import StageState
+from fluxen.state.epoch import StageState, segment_epoch
 from fluxen.state.record import CommitRecord, GroupStats, SideStats
 from fluxen.state.routing import Routing
+from fluxen.state.segment import SegmentRef
 from fluxen.state.store import Store
 from fluxen.testing import oracle
 
@@ -60,6 +62,36 @@ def test_a_large_group_stays_with_its_donor_until_the_receiver_has_a_copy():
     assert state.arriving == ()
     (event,) = [event for event in again.events() if event["kind"] == "move"]
     assert (event["outcome"], event["duration"]) == ("done", 2.0)
+
+
+def test_a_merge_during_the_copy_is_copied_as_well_before_the_switch():
+    """The receiver has what it was asked for, but the donor has just put all of it into a new file."""
+    adaptation = Adaptation(remote=True)
+    state = adaptation.after(stage(), records(ahead.LEAST), 1.0, [MOVE])
+    merged = SegmentRef(
+        name="segments/merged",
+        side=0,
+        rows=1,
+        bytes=ahead.MERGED + 1,
+        crc=0,
+        t_min=0,
+        t_max=0,
+        first_epoch=0,
+        last_epoch=0,
+        live=((0, 1),),
+    )
+    donor, receiver = records(ahead.LEAST)
+    state = adaptation.after(state, [replace(donor, epoch=1, added=[merged]), receiver], 2.0)
+    assert state.routing.table.tolist() == [0, 1]
+    fresh = replace(merged, first_epoch=2, last_epoch=2)  # new rows of one batch: there is no way round these
+    state = adaptation.after(state, [replace(donor, epoch=2, added=[fresh]), receiver], 3.0)
+    assert state.routing.table.tolist() == [1, 1]
+
+
+def test_a_donor_makes_no_large_files_while_a_group_leaves():
+    leaving = replace(stage(), arriving=((0, 1),))
+    assert merge_limit(leaving, 0, 1 << 30) == ahead.LEAST
+    assert merge_limit(leaving, 1, 1 << 30) == 1 << 30
 
 
 def test_a_move_that_never_gets_its_copy_is_carried_out_in_the_end():
@@ -112,9 +144,15 @@ def test_results_are_right_when_every_move_is_copied_ahead(tmp_path, monkeypatch
     moves: dict[str, Any] = {"policy": lambda: fx.Random(seed=2, period=0.0, moves=2), "sites": 3, "partitions": 8}
     bench = ft.Bench([stage], str(tmp_path / "checkpoint"), **moves)
     found, copied = [], 0
+    before = bench.epoch.stages[0].routing.table.tolist()
     for number, table in enumerate(batches):
+        named = {ref.name.split("/")[1] for ref in bench.epoch.stages[0].segments}
         found += bench.step(number, [table]).to_pylist()
         copied += len(bench.epoch.stages[0].arriving)
     assert copied > 0
+    assert bench.epoch.stages[0].routing.table.tolist() != before
+    # copies of what the epoch before the last one no longer named are gone
+    cached = {path.name for path in (tmp_path / "cache").rglob("*.arrow")}
+    assert {name for name in cached if segment_epoch(name) < bench.epoch.number} <= named
     exact = oracle.last(batches, ["k"], "ts", 3, {"total": fx.sum("v")})
     assert oracle.canonical_rows(found) == oracle.canonical_rows(exact)

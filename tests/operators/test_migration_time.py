@@ -20,60 +20,13 @@ from fluxen.operators.site import SiteJob, run_site
 from fluxen.policies.base import Move
 from fluxen.state.record import read_records
 from fluxen.state.routing import Routing
-from fluxen.state.store import Store
+from fluxen.testing.distant import Distant
 from fluxen.testing.paced import Paced
 
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("v", pa.int64())])
 SECONDS_PER_BATCH = 1.0
 STATE_SECONDS = 6.0
 """What it takes to read the whole state from the checkpoint."""
-
-
-class Distant(Store):
-    """A site's view of a checkpoint that is elsewhere: every byte read from it takes its time."""
-
-    __slots__ = ("clock", "per_byte")
-
-    def __init__(self, root: str, cache: str, clock: ft.FakeClock) -> None:
-        super().__init__(root, cache)
-        self.clock, self.per_byte = clock, 0.0
-        self._fs = Throttled(self._fs, self)
-
-    @property
-    def local(self) -> bool:
-        return False
-
-
-class Throttled:
-    """A filesystem whose files pass time while they are read."""
-
-    def __init__(self, inner: Any, store: Distant) -> None:
-        self.inner, self.store = inner, store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def open_input_file(self, path: str) -> Any:
-        return Reader(self.inner.open_input_file(path), self.store)
-
-
-class Reader:
-    def __init__(self, file: Any, store: Distant) -> None:
-        self.file, self.store = file, store
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.file.close()
-
-    def seek(self, to: int) -> None:
-        self.file.seek(to)
-
-    def read(self, size: int | None = None) -> bytes:
-        data: bytes = self.file.read() if size is None else self.file.read(size)
-        self.store.clock.advance(len(data) * self.store.per_byte)
-        return data
 
 
 class Working(Paced):
@@ -98,7 +51,10 @@ def migrate(tmp_path: Any) -> tuple[list[float], list[list[int]]]:
     made = ft.aggregate(SCHEMA, "k", "ts", last=3, total=fx.sum("v"))
     operator = Working(operator=made.stage.operator, seconds=0.0, load=clock)  # type: ignore[arg-type]
     stage = replace(made.stage, operator=operator)
-    stores = [Distant(str(tmp_path / "root"), str(tmp_path / f"host{site}"), clock) for site in (0, 1)]
+    stores = [
+        Distant(str(tmp_path / "root"), str(tmp_path / f"host{site}"), per_byte=0.0, wait=clock.advance)
+        for site in (0, 1)
+    ]
     epoch = first_epoch([stage], [Routing.even(partitions=4, sites=2)])
     adaptation = Adaptation(remote=True)
     seconds, owners = [], []
@@ -128,7 +84,8 @@ def migrate(tmp_path: Any) -> tuple[list[float], list[list[int]]]:
 
 @pytest.fixture(autouse=True)
 def _small_scale(monkeypatch: Any) -> None:
-    monkeypatch.setattr(ahead, "LEAST", 1 << 10)
+    for module in ("control", "operators"):
+        monkeypatch.setattr(f"fluxen.{module}.ahead.LEAST", 16 << 10)
     monkeypatch.setattr(ahead, "TAIL", 16 << 10)
     monkeypatch.setattr("fluxen.state.store.FETCHED", 4 << 10)
 

@@ -1,8 +1,8 @@
 """Measurements against Spark's own operators, behind `fluxen bench` (cli/bench.py).
 
-aggregate.py, join.py, growth.py, overflow.py, replan.py and skew.py each hold one benchmark; data.py and workloads.py
-make its input, runner.py runs each engine in a process of its own, oracle.py and compare.py check the results,
-report.py shapes the JSON. Only the folder spark/ imports pyspark.
+aggregate.py, join.py, growth.py, move.py, overflow.py, replan.py and skew.py each hold one benchmark; data.py and
+workloads.py make its input, runner.py runs each engine in a process of its own, oracle.py and compare.py check the
+results, report.py shapes the JSON. Only the folder spark/ imports pyspark.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fluxen.bench import aggregate, growth, join, overflow, replan, skew
+from fluxen.bench import aggregate, growth, join, move, overflow, replan, skew
 from fluxen.bench.context import Context, Options
 
 __all__ = ["BENCHES", "SEARCHABLE", "Context", "Options"]
@@ -20,6 +20,7 @@ BENCHES: dict[str, Callable[[Context], dict[str, Any]]] = {
     "growth": growth.run,
     "join": join.run,
     "memory": overflow.run,
+    "move": move.run,
     "replan": replan.run,
     "skew": skew.run,
 }

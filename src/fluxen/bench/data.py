@@ -21,6 +21,7 @@ __all__ = [
     "Ints",
     "StreamSpec",
     "batch_table",
+    "hex_strings",
     "link_files",
     "write_stream",
     "write_tables",
@@ -87,11 +88,11 @@ def batch_table(spec: StreamSpec, batch: int, batches: int, cdf: Floats | None =
         "value": pa.array(rng.integers(0, 1 << 20, size, dtype=np.int64) / 64.0),
     }
     if spec.text:
-        columns["text"] = _hex_strings(rng, size, spec.width)
+        columns["text"] = hex_strings(rng, size, spec.width)
     return pa.table(columns)
 
 
-def _hex_strings(rng: np.random.Generator, size: int, width: int) -> pa.Array:
+def hex_strings(rng: np.random.Generator, size: int, width: int) -> pa.Array:
     """Random strings of `width` characters, built as one buffer because a Python string per row takes seconds."""
     characters = rng.bytes(width // 2 * size).hex().encode()
     offsets = np.arange(0, width * (size + 1), width, dtype=np.int32)

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxen.control.actions import Action
+from fluxen.operators.ahead import LEAST
 from fluxen.policies.base import Move
 from fluxen.state.epoch import StageState
 from fluxen.state.record import CommitRecord
 
-LEAST = 8 << 20
-"""Bytes below which a group is fetched at the switch: the epochs a copy takes would cost more than it saves."""
 TAIL = 1 << 20
-"""Bytes that may be missing at the switch."""
+"""Bytes that may be missing at the switch of what the receiver was asked to copy."""
+MERGED = LEAST
+"""Bytes that may have been merged into new files since it was asked."""
 PATIENCE = 60.0
 """Seconds after which a move is carried out whatever is missing: state that grows faster than it is copied."""
 
@@ -53,4 +54,16 @@ def arrived(action: Action, records: Sequence[CommitRecord], now: float) -> bool
     move = action.suggestion
     assert isinstance(move, Move)
     missing = {record.site: record.ahead_left for record in records}
-    return missing.get(move.receiver, TAIL + 1) <= TAIL or now - action.started >= PATIENCE
+    copied = missing.get(move.receiver, TAIL + 1) <= TAIL and _merged(move, records) <= MERGED
+    return copied or now - action.started >= PATIENCE
+
+
+def _merged(move: Move, records: Sequence[CommitRecord]) -> int:
+    """Bytes of old rows of the groups that are in new files: others have merged them, and they must be copied again."""
+    return sum(
+        ref.bytes
+        for record in records
+        if record.site != move.receiver
+        for ref in record.added
+        if ref.first_epoch < record.epoch and any(low <= pg < high for low, high in ref.live for pg in move.pgs)
+    )

@@ -14,9 +14,17 @@ from fluxen.state.epoch import StageState
 from fluxen.state.routing import mask_of
 from fluxen.state.store import Store
 
+LEAST = 8 << 20
+"""Bytes below which a group is fetched at the switch: the epochs a copy takes would cost more than it saves."""
 SHARE = 0.25
 """Time spent on copying, as a share of the time the site has worked on the batch."""
 LEAST_SECONDS = 0.05
+
+
+def merge_limit(before: StageState, site: int, usual: int) -> int:
+    """Bytes beyond which `site` merges no runs: while a group leaves, old rows stay in the files that are copied."""
+    leaving = any(before.routing.table[group] == site for group, _ in before.arriving)
+    return min(usual, LEAST) if leaving else usual
 
 
 def copy_ahead(store: Store, before: StageState, site: int, worked: float, clock: Callable[[], float]) -> int:

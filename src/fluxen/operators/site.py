@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.ahead import copy_ahead
+from fluxen.operators.ahead import copy_ahead, merge_limit
 from fluxen.operators.backlog import Backlog, Held, SkewBuffer
 from fluxen.operators.base import EMIT_ROWS, Divided, Input, Operator, SiteBatch, Spillable
 from fluxen.operators.spilling import Generations
 from fluxen.operators.tracks import Share, division, shares
-from fluxen.state.epoch import StageState, segment_name
+from fluxen.state.epoch import SEGMENTS, StageState, segment_name
 from fluxen.state.generations import on_disk
 from fluxen.state.history import ranked
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
@@ -147,6 +147,21 @@ def run_site(
         observed=_observed(parts),
     )
     write_record(job.store, record, attempt)
+    _evict(job)
+
+
+def _evict(job: SiteJob) -> None:
+    """Forget copies of segments that no later batch of this stage will read."""
+    if job.store.local:
+        return
+    named = {ref.name for ref in (*job.before.segments, *job.before.buffer)}
+
+    def useless(name: str) -> bool:
+        epoch, stage = name.split("-")[:2]
+        whole = f"{SEGMENTS}/{name.split('.')[0]}.arrow"  # of a copy that is not finished, too
+        return int(epoch) < job.epoch and int(stage) == job.stage and whole not in named
+
+    job.store.evict(SEGMENTS, useless)
 
 
 class _Part:
@@ -327,9 +342,10 @@ class _StateWriter:
 
     def merge(self) -> None:
         horizons = self._horizons()
+        limit = merge_limit(self.job.before, self.site, self.job.merge_limit)
         for side in range(self.job.operator.sides):
             runs = young(self._mergeable(side), horizons[side])
-            count = due([self._size(run) for run in runs], self.job.merge_limit)
+            count = due([self._size(run) for run in runs], limit)
             if count:
                 self._merge(side, runs[-count:], horizons[side])
             if self._spilled:

@@ -5,7 +5,7 @@ Building a query checks everything that can be known without data. What runs is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from fluxen.policies import RiverDQ
 from fluxen.spark import stages
 from fluxen.spark.options import Adapt
 from fluxen.spark.stages import Keys, Length, StagePlan
+from fluxen.state.store import Store
 
 if TYPE_CHECKING:
     from fluxen.spark.writer import StreamWriter
@@ -31,6 +32,8 @@ class Query:
     sources: tuple[DataFrame, ...]
     plans: tuple[StagePlan, ...]
     options: Adapt
+    store: Callable[[str], Store] = Store
+    """opens a checkpoint; experiments put one here that is slow on purpose"""
 
     @property
     def schema(self) -> st.StructType:

@@ -39,7 +39,6 @@ from fluxen.spark.stage import Pins, run_stage
 from fluxen.state.epoch import Epoch, EpochLog
 from fluxen.state.record import CommitRecord, missing_sites, read_records
 from fluxen.state.routing import Routing
-from fluxen.state.store import Store
 from fluxen.typing import MAX_TIME, Json
 
 SWEEP_EVERY = 100
@@ -65,7 +64,7 @@ class Run:
         self._query, self._sink, self._trigger, self.name = query, sink, trigger, name
         self.checkpoint = checkpoint
         self._end_of_input = options.get("endOfInput", "false") == "true"
-        self._store = Store(checkpoint)
+        self._store = query.store(checkpoint)
         self._log = EpochLog(self._store)
         self._stages = [plan.stage for plan in query.plans]
         self._pins = Pins(query.spark)
@@ -88,7 +87,7 @@ class Run:
                 memory=adapt.memory,
                 divisible=not isinstance(stage.operator, Stateful),
                 operator=stage.operator,
-                remote=not self._store.local,
+                remote=not self._store.shared,
                 planning=Planning(stage.operator, balance=adapt.balance, replan=copy.deepcopy(adapt.replan)),
             )
             for stage in self._stages

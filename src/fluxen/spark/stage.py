@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,10 +34,28 @@ class SiteTask:
         # the daemon that forks Python workers is one per executor, so its pid tells executors of a host apart
         where = (socket.gethostname(), str(os.getppid()))
         attempt = f"{self.job.token}{uuid.uuid4().hex[:12]}"
+        # the task came as a pickle, so the store is this worker's own
+        self.job.store.cache = cache_directory(os.environ, self.job.store.cache)
         for table in run_site(self.job, lambda: decode(self.wire, batches), attempt, where):
             yield from rechunk(table)
         if self.job.piece_bytes is not None:
             allocator.trim()
+
+
+def cache_directory(environment: Mapping[str, str], otherwise: str) -> str:
+    """Where an executor keeps copies of a distant checkpoint's files: its own scratch space, which ends with the job.
+
+    >>> cache_directory({"SPARK_EXECUTOR_DIRS": "/disk1/app-1:/disk2/app-1"}, "/tmp/cache")
+    '/disk1/app-1/fluxen-cache'
+    >>> cache_directory({}, "/tmp/cache")
+    '/tmp/cache'
+    """
+    # in Spark's own order: YARN, a standalone worker, what an administrator or Kubernetes has set
+    for name, between in (("LOCAL_DIRS", ","), ("SPARK_EXECUTOR_DIRS", os.pathsep), ("SPARK_LOCAL_DIRS", ",")):
+        first = environment.get(name, "").split(between)[0]
+        if first:
+            return os.path.join(first, "fluxen-cache")
+    return otherwise
 
 
 class Pins:

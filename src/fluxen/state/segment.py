@@ -206,6 +206,15 @@ def open_segment(store: Store, ref: SegmentRef) -> Segment:
 
 def open_file(store: Store, ref: SegmentRef, how: Callable[[str], pa.NativeFile]) -> tuple[pa.NativeFile, str]:
     """A segment's file, opened, and its path; of the size and with the checksum the epoch expects."""
+    try:
+        return _open_file(store, ref, how)
+    except DamagedError:
+        if not store.forget(ref.name):
+            raise
+        return _open_file(store, ref, how)  # only the copy was damaged, or it is said of the file itself now
+
+
+def _open_file(store: Store, ref: SegmentRef, how: Callable[[str], pa.NativeFile]) -> tuple[pa.NativeFile, str]:
     path = store.mappable(ref.name, ref.bytes)
     try:
         source = how(path)

@@ -78,6 +78,11 @@ class Store:
     def local(self) -> bool:
         return isinstance(self._fs, fs.LocalFileSystem)
 
+    @property
+    def shared(self) -> bool:
+        """Whether sites read files where they are, so that a move copies nothing."""
+        return self.local
+
     def path(self, name: str) -> str:
         return f"{self._base}/{name}"
 
@@ -231,6 +236,23 @@ class Store:
                 for piece in pieces:
                     file.write(piece)
             os.replace(temporary, cached)
+
+    def forget(self, name: str) -> bool:
+        """Drop the copy of a file of a non-local root; whether there was one."""
+        if self.local or not self._cached(name).exists():
+            return False
+        self._cached(name).unlink(missing_ok=True)
+        return True
+
+    def evict(self, directory: str, useless: Callable[[str], bool]) -> None:
+        """Drop copies, finished or not, of files directly in `directory` that are `useless` by their names."""
+        if self.local:
+            return
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(self._cached(directory)):
+                if useless(entry.name):
+                    with suppress(FileNotFoundError):
+                        os.unlink(entry.path)
 
 
 def _size(path: Path) -> int:

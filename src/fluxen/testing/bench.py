@@ -119,7 +119,7 @@ class Bench:
         routing = Routing.even(partitions=partitions, sites=sites)
         self.epoch: Epoch = self.log.latest() or first_epoch(plain, [routing] * len(plain))
         self._adaptations = [
-            Adaptation(policy=policy(), memory=memory, operator=stage.operator, remote=not self.store.local)
+            Adaptation(policy=policy(), memory=memory, operator=stage.operator, remote=not self.store.shared)
             for stage in plain
         ]
         for adaptation, snapshot in zip(self._adaptations, self.epoch.control.get("stages", [])):

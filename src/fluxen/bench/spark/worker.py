@@ -106,6 +106,10 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
         from fluxen.bench.spark import ours, skew
 
         return skew.session, skew.QUERIES[query], ours.state_of
+    if query.startswith("fluxen-move-"):
+        from fluxen.bench.spark import move, skew
+
+        return skew.session, move.QUERIES[query], move.state_of
     if query.startswith("fluxen-"):
         from fluxen.bench.spark import ours
 
