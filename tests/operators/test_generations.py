@@ -153,8 +153,8 @@ def test_groups_come_back_in_segments_of_bounded_size(tmp_path):
     stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts")
     query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8, piece_bytes=2000, merge_limit=8000)
     keys = range(2000)
-    query.step(0, [rows(*((key, 0, key) for key in keys)), rows()], spill=to_disk)
-    query.step(1, [rows(), rows()], spill=bring_back)
+    query.step(0, [rows(*((key, 0, key) for key in keys)), rows()], change=to_disk)
+    query.step(1, [rows(), rows()], change=bring_back)
     query.step(2, [rows(), rows()])
     sizes = [ref.rows for ref in query.epoch.stages[0].segments]
     assert sum(sizes) == 2000
