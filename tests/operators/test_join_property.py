@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.histories import Histories, examples, join_cases, replay
 
 
-@examples(150)
+@examples(100)
 @given(case=join_cases(), history=st.data())
 def test_results_equal_the_oracle_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:
@@ -21,7 +21,7 @@ def test_results_equal_the_oracle_whatever_the_history(case, history):
     assert results == case.expected()
 
 
-@examples(150)
+@examples(100)
 @given(case=join_cases(), history=st.data())
 def test_what_is_spilled_is_only_late_never_lost_or_doubled(case, history):
     """Groups go to disk, move, are cleaned up and come back at random, and the process dies anywhere."""

@@ -40,7 +40,7 @@ def test_no_policy_is_left_out():
 
 
 @pytest.mark.parametrize("name", EAGER)
-@examples(15)
+@examples(10)
 @given(case=st.one_of(join_cases(), aggregate_cases(), distinct_cases()), history=st.data())
 def test_results_equal_the_oracle_under_every_policy(name, case, history):
     with tempfile.TemporaryDirectory() as directory:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 FEW = settings(
     phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes here; the tests without Spark do it
-    max_examples=8 * int(os.environ.get("FLUXEN_HUNT", "1")),
+    max_examples=6 * int(os.environ.get("FLUXEN_HUNT", "1")),
     deadline=None,
     database=None,
     print_blob=False,
