@@ -70,11 +70,19 @@ def advance(
 
 def rested(epoch: Epoch, *, batch: int) -> Epoch:
     """The epoch after `epoch` when a batch had no rows and no site ran: whatever is due stays due."""
-    quiet = {"rows_in": 0, "rows_out": 0, "rows_owed": 0, "late": 0, "delays": [], "busy_seconds": 0.0, "seconds": {}}
+    none = {"rows_in": 0, "late": 0}
+    idle = none | {"rows_out": 0, "rows_owed": 0, "delays": [], "busy_seconds": 0.0, "idle_seconds": 0.0, "seconds": {}}
     stages = [
-        {**stage, "sites": [{**site, **quiet} for site in stage["sites"]]} for stage in epoch.stats.get("stages", [])
+        {
+            "sites": [site | idle for site in stage["sites"]],
+            "sides": [side | none | {"distinct": 0} for side in stage["sides"]],
+            "groups": {
+                name: values if name == "bytes" else [0] * len(values) for name, values in stage["groups"].items()
+            },
+        }
+        for stage in epoch.stats.get("stages", [])
     ]
-    return replace(epoch, number=epoch.number + 1, batch=batch, stats={**epoch.stats, "stages": stages})
+    return replace(epoch, number=epoch.number + 1, batch=batch, stats={"stages": stages})
 
 
 def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRecord], epoch: int) -> StageState:
