@@ -63,6 +63,9 @@ def test_a_batch_without_a_row_is_an_epoch_in_which_nothing_happens(spark, drain
         run.recentProgress[0]["fluxen"]["state_rows"],
     )
     assert [entry["fluxen"]["batch"] for entry in run.recentProgress] == [0, 1, 2]
+    (stage,) = run.recentProgress[1]["fluxen"]["stages"]
+    assert (stage["sides"][0]["rows_in"], sum(stage["groups"]["rows_in"])) == (0, 0)
+    assert sum(stage["groups"]["bytes"]) > 0
 
 
 def test_all_windows_come_out_at_the_end_of_input(spark, drain, collected):
