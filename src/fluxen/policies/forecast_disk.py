@@ -5,18 +5,23 @@ site, and leave a group on disk until memory is to spare. This one
 
 * forecasts a group's results per byte from its recent rates (an exponentially weighted mean), so that it follows a
   workload that drifts;
-* before sites run full, pushes the cheapest groups of the whole cluster, no more than the next batches need, and lets
-  relocation even out what that frees: a site of productive groups never spills while another has cheaper ones;
+* some batches before the cluster runs full, pushes the cheapest groups of all sites, if they are worth much less than
+  what would have to go at the sites that run full; otherwise it waits until a site must push, and then pushes no more
+  than that: a group that pays stays in memory as long as there is any;
+* evens out what that frees by relocating the most productive groups, so that a site of productive groups does not spill
+  while another has cheaper ones;
 * brings a group back when its forecast has become `margin` times that of the groups that have to go for it. New rows of
   a group on disk go on producing with each other; from what they produce and how much smaller their generation is than
   the whole follows what the whole would: with n inputs the results of a row grow with the state to the power n - 1.
 
-Relocation and the guards against a full site are those of `fluxen.policies.lazy_disk`.
+As in `fluxen.policies.lazy_disk`, no site pushes and relocates in one step and groups on disk stay where they are.
 
 >>> policy = ForecastDisk()
->>> stats = Stats.build(sites=2, placement=[0, 0, 1, 1], bytes=[48, 50, 50, 48], rows_out=[90, 80, 70, 5],
-...                     capacity=[100, 100])
->>> [(s.kind, s.site, s.pgs) for s in policy.suggest(stats, now=1.0)]
+>>> def state(*sizes):
+...     return Stats.build(sites=2, placement=[0, 0, 1, 1], bytes=sizes, rows_out=[90, 80, 70, 5], capacity=[100, 100])
+>>> policy.suggest(state(47, 50, 50, 47), now=1.0)
+[]
+>>> [(s.kind, s.site, s.pgs) for s in policy.suggest(state(48, 50, 50, 48), now=2.0)]
 [('spill', 1, (3,))]
 """
 
@@ -35,6 +40,9 @@ from fluxen.policies.victims import fill
 
 __all__ = ["ForecastDisk"]
 
+_LASTS = 2.0
+"""Batches a push makes room for beyond those `ahead`: one to push, one to even out."""
+
 _NOISE = 10.0
 """Results per batch below which a rate says nothing about what a group on disk would produce."""
 
@@ -45,21 +53,22 @@ _TELLING = 0.25
 class ForecastDisk(LazyDisk):
     """Memory for what will pay.
 
-    spill    share of the memory that one push frees
+    spill    share of all memory that a push must free to be worth it
     memory   weight of the past in the recent rates, per batch
-    margin   how much better a group on disk must promise to be than what goes for it
+    margin   how much better what stays or comes back must be than what goes for it
     inputs   of the join: the power by which results grow with state, plus one
-    ahead    batches before a site runs full at which the cluster makes room
+    ahead    batches before sites run full at which the cluster makes room
+    threshold, gap  as in LazyDisk
     """
 
     def __init__(
         self,
         *,
-        spill: float = 0.1,
+        spill: float = 0.05,
         memory: float = 0.6,
         margin: float = 2.0,
         inputs: int = 3,
-        ahead: float = 2.0,
+        ahead: float = 3.0,
         threshold: float = 0.9,
         gap: float = 0.0,
     ) -> None:
@@ -78,7 +87,8 @@ class ForecastDisk(LazyDisk):
         self._observe(stats)
         busy: set[int] = set()
         made = self._return(stats, busy)
-        made += self._relocation(stats, now, busy) or self._cheapest(stats, busy)
+        made += self._cheapest(stats, busy)
+        made += self._level(stats, now, busy)
         return [*made, *self._spills(stats, now, busy), *self._swap(stats, busy)]
 
     def _observe(self, stats: Stats) -> None:
@@ -101,20 +111,55 @@ class ForecastDisk(LazyDisk):
         promise: Floats = np.divide(added, stats.spilled, out=np.zeros(stats.groups), where=known)
         return promise
 
+    def _level(self, stats: Stats, now: float, busy: set[int]) -> list[Suggestion]:
+        """Even out pairs of sites, the fullest with the emptiest and so on, most productive groups first."""
+        if not self._rested(now):
+            return []
+        order = [site for site in np.argsort(stats.site_bytes, kind="stable").tolist() if site not in busy]
+        pairs = zip(order[::-1], order[: len(order) // 2])
+        return [move for donor, receiver in pairs for move in self._even_out(stats, donor, receiver, now, busy)]
+
+    def _even_out(self, stats: Stats, donor: int, receiver: int, now: float, busy: set[int]) -> list[Suggestion]:
+        high, low = float(stats.site_bytes[donor]), float(stats.site_bytes[receiver])
+        if not self._apart(stats, donor, receiver):
+            return []
+        rows, half = [], (high - low) / 2
+        for row in self._movable(stats, donor, now).tolist():
+            size = float(stats.bytes[row])
+            if size < 2 * half and low + size <= stats.capacity[receiver]:
+                rows.append(row)
+                half, low = half - size, low + size
+        return self._relocate(stats, np.array(rows, dtype=np.int64), donor, receiver, now, busy)
+
+    def _movable(self, stats: Stats, sender: int, now: float) -> Ints:
+        """Groups of a site that are all in memory, most productive first."""
+        rows = np.flatnonzero((stats.placement == sender) & (stats.bytes > 0) & (stats.spilled <= 0) & ~stats.moving)
+        return rows[np.argsort(-self._density(stats)[rows], kind="stable")]
+
+    def _overflow(self, stats: Stats, site: int, over: float) -> float:
+        return over
+
     def _cheap_first(self, stats: Stats, busy: set[int]) -> Ints:
         free = ~np.isin(stats.placement, list(busy))
         rows = np.flatnonzero((stats.bytes > 0) & ~stats.moving & free)
         return rows[np.argsort(self._density(stats)[rows], kind="stable")]
 
     def _cheapest(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
-        """Push the cluster's cheapest groups when a site is about to run full."""
+        """Push the cheapest groups of all sites when memory is about to run out."""
         if not np.isfinite(stats.capacity).all():
             return []
-        ahead = stats.site_bytes + self.ahead * self._growth - stats.capacity
-        if not (ahead > 0).any():
+        growth, memory = float(self._growth.sum()), float(stats.capacity.sum())
+        short = float(stats.site_bytes.sum()) + self.ahead * growth - memory
+        if short <= 0:
             return []
-        amount = max(float(np.maximum(ahead + self._growth, 0).sum()), self.spill * float(stats.capacity.sum()))
-        return self._pushed(stats, fill(stats, self._cheap_first(stats, busy), amount), busy, "cheapest of all sites")
+        density, rows = self._density(stats), self._cheap_first(stats, busy)
+        full = np.flatnonzero(stats.site_bytes + self.ahead * self._growth > stats.capacity)
+        saved = [float(density[rows[stats.placement[rows] == site][:1]].sum()) for site in full.tolist()]
+        rows = rows[self.margin * density[rows] <= max(saved, default=0.0)]
+        rows = fill(stats, rows, short + _LASTS * growth)
+        if stats.bytes[rows].sum() < self.spill * memory:
+            return []
+        return self._pushed(stats, rows, busy, "cheapest of all sites")
 
     def _pushed(self, stats: Stats, rows: Ints, busy: set[int], why: str) -> list[Suggestion]:
         made: list[Suggestion] = []

@@ -79,14 +79,24 @@ class LazyDisk(LocalDisk):
         if stats.sites < 2 or not self._rested(now):
             return []
         sender, receiver = int(np.argmax(stats.site_bytes)), int(np.argmin(stats.site_bytes))
+        if not self._apart(stats, sender, receiver):
+            return []
+        most, least = float(stats.site_bytes[sender]), float(stats.site_bytes[receiver])
+        amount = min((most - least) / 2, float(stats.capacity[receiver]) - least)
+        rows = at_most(stats, self._movable(stats, sender, now), amount)
+        return self._relocate(stats, rows, sender, receiver, now, busy)
+
+    def _apart(self, stats: Stats, sender: int, receiver: int) -> bool:
+        """Whether two sites differ enough to relocate."""
         most, least = float(stats.site_bytes[sender]), float(stats.site_bytes[receiver])
         if most <= 0 or least / most >= self.threshold:
-            return []
-        amount = (most - least) / 2
-        if np.isfinite(stats.capacity[sender]) and amount < WORTH_MOVING * stats.capacity[sender]:
-            return []
-        resident = self._movable(stats, sender, now)
-        rows = at_most(stats, resident, min(amount, float(stats.capacity[receiver]) - least))
+            return False
+        memory = float(stats.capacity[sender])
+        return not np.isfinite(memory) or (most - least) / 2 >= WORTH_MOVING * memory
+
+    def _relocate(
+        self, stats: Stats, rows: Ints, sender: int, receiver: int, now: float, busy: set[int]
+    ) -> list[Suggestion]:
         if len(rows) == 0:
             return []
         self._relocated = now
@@ -94,14 +104,9 @@ class LazyDisk(LocalDisk):
         moved = float(stats.bytes[rows].sum())
         self._last[sender] -= moved
         self._last[receiver] += moved
-        return [
-            Move(
-                pgs=named(stats, rows),
-                donor=sender,
-                receiver=receiver,
-                why=f"memory in use {least:.0f} against {most:.0f} bytes: below {self.threshold:g}",
-            )
-        ]
+        most, least = stats.site_bytes[sender], stats.site_bytes[receiver]
+        why = f"memory in use {least:.0f} against {most:.0f} bytes: below {self.threshold:g}"
+        return [Move(pgs=named(stats, rows), donor=sender, receiver=receiver, why=why)]
 
     def _movable(self, stats: Stats, sender: int, now: float) -> Ints:
         rows = order(stats, sender, "more-productive", now)

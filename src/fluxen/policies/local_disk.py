@@ -86,10 +86,14 @@ class LocalDisk:
             if site in busy:
                 continue
             over = float(expected[site] - stats.capacity[site])
-            amount = max(self.spill * float(stats.site_bytes[site]), over)
+            amount = self._overflow(stats, site, over)
             why = f"{stats.site_bytes[site]:.0f} bytes of state, {stats.capacity[site]:.0f} of memory"
             made += self._push(stats, site, amount, now, why, busy)
         return made
+
+    def _overflow(self, stats: Stats, site: int, over: float) -> float:
+        """Bytes to push at a site that `over` bytes of the next batch would not fit into."""
+        return max(self.spill * float(stats.site_bytes[site]), over)
 
     def _push(self, stats: Stats, site: int, amount: float, now: float, why: str, busy: set[int]) -> list[Suggestion]:
         self._rounds += 1
