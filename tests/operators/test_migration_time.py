@@ -16,7 +16,8 @@ import fluxen.testing as ft
 from fluxen.control import ahead
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, first_epoch
-from fluxen.operators.site import SiteJob, run_site
+from fluxen.operators.job import SiteJob
+from fluxen.operators.site import run_site
 from fluxen.policies.base import Move
 from fluxen.state.record import read_records
 from fluxen.state.routing import Routing

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fluxen.control.coordinator import Stage, advance, first_epoch, with_routing
 from fluxen.operators.base import Input
+from fluxen.operators.job import SiteJob
 from fluxen.operators.join import Join, OutputColumn
-from fluxen.operators.site import SiteJob, run_site
+from fluxen.operators.site import run_site
 from fluxen.state.record import read_records
 from fluxen.state.routing import Routing
 from fluxen.state.runs import FAN_IN, MAX_MERGED_BYTES, TIER_ROWS, due, open_runs, visible

@@ -7,62 +7,29 @@ once or after a crash. The commit record is written last: a site whose results w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.ahead import copy_ahead, merge_limit
-from fluxen.operators.backlog import Backlog, Held, SkewBuffer
-from fluxen.operators.base import EMIT_ROWS, Divided, Input, Operator, SiteBatch, Spillable
+from fluxen.operators.ahead import copy_ahead
+from fluxen.operators.backlog import Backlog, Held
+from fluxen.operators.base import EMIT_ROWS, Divided, Input, SiteBatch, Spillable
+from fluxen.operators.job import SiteJob
 from fluxen.operators.spilling import Generations
 from fluxen.operators.tracks import Share, division, shares
-from fluxen.state.epoch import SEGMENTS, StageState, segment_name
-from fluxen.state.generations import on_disk
+from fluxen.operators.writer import StateWriter
+from fluxen.state.epoch import SEGMENTS, StageState
 from fluxen.state.history import ranked
 from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
-from fluxen.state.routing import Routing, ranges
-from fluxen.state.runs import MAX_MERGED_BYTES, Run, due, memory_run, open_runs, visible, young
-from fluxen.state.segment import SegmentRef, open_segment, write_segment
-from fluxen.state.store import Store
+from fluxen.state.routing import Routing
+from fluxen.state.runs import Run, memory_run, open_runs, visible
+from fluxen.state.segment import SegmentRef
 from fluxen.typing import MIN_TIME, Floats, Ints, Json
 
-SQUEEZED = 0.75
-"""Share of a run's rows that must be the site's own, while other groups are on disk, for it to stay as it is."""
 HEAVY_KEYS = 64
 """Keys per site and batch reported with their counts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteJob:
-    """What every site of one stage needs to know about one micro-batch."""
-
-    store: Store
-    epoch: int
-    stage: int
-    operator: Operator
-    before: StageState
-    token: str = ""
-    """of the run: what attempts are named after"""
-    track_heavy: bool = False
-    recency: bool = False
-    """rank groups by recent results instead of all of the active generation"""
-    merge_limit: int = MAX_MERGED_BYTES
-    """bytes beyond which runs are not merged"""
-    piece_bytes: int | None = None
-    """bytes of rows to hold at a time, about, whatever is done with them; None where memory is not limited"""
-    buffer: SkewBuffer | None = None
-    """how long a site may work on the batch and how much may wait; None for as long as it takes"""
-    follow: bool = False
-    """a run before this one has begun this batch: what it decided counts, whether or not there is a limit now"""
-    clock: Callable[[], float] = time.perf_counter
-
-    @property
-    def limit(self) -> SkewBuffer | None:
-        """The limit of this batch: nothing waits while a group moves by parallel track or trees differ."""
-        return None if self.before.tracks or self.before.trees is not None else self.buffer
 
 
 class _Clock:
@@ -168,7 +135,7 @@ class _Part:
     """One share of the site's work: its state, its rows, what came of it."""
 
     batch: SiteBatch
-    writer: _StateWriter
+    writer: StateWriter
     work: Backlog
     done: _Done
 
@@ -228,7 +195,7 @@ class _Part:
             follow=self.job.follow,
         )
         self.done = _Done(self.batch)
-        self.writer = _StateWriter(self.job, self.site, self.attempt, runs, self.batch)
+        self.writer = StateWriter(self.job, self.site, self.attempt, runs, self.batch)
         self.writer.added.extend(self.generations.restored)
 
     def results(self, busy: Callable[[], float]) -> Iterator[pa.Table]:
@@ -292,132 +259,6 @@ def _swapped(before: StageState, runs: list[list[Run]]) -> int:
 
 def _side(refs: tuple[SegmentRef, ...], side: int) -> list[SegmentRef]:
     return [ref for ref in refs if ref.side == side]
-
-
-class _StateWriter:
-    """Appends the batch's new state rows and merges runs that have become too many."""
-
-    def __init__(self, job: SiteJob, site: int, attempt: str, runs: list[list[Run]], batch: SiteBatch) -> None:
-        self.job, self.site, self.attempt, self.batch = job, site, attempt, batch
-        self.runs = [list(side) for side in runs]
-        self.added: list[SegmentRef] = []
-        self.consumed: list[tuple[str, tuple[tuple[int, int], ...]]] = []
-        self.owned = job.before.routing.owned(site)
-        self._count = 0
-
-    def append(self, state: list[list[pa.Table]]) -> None:
-        for side in self.batch.discard:
-            self.consumed += [(run.ref.name, ranges(run.mine)) for run in self.runs[side]]
-            self.runs[side] = []
-        horizons = self._horizons()
-        for side, tables in enumerate(state):
-            if len(tables) > 1:
-                tables = [self.job.operator.compact(side, tables, horizons[side])]
-            if tables and tables[0].num_rows:
-                self._add(side, tables[0], (self.job.epoch, self.job.epoch))
-
-    def reopen(self) -> None:
-        """Map the runs anew: none of their pages count as this process's until it reads them again."""
-        for side in self.runs:
-            side[:] = [replace(run, segment=open_segment(self.job.store, run.ref)) for run in side]
-
-    def keep(self, work: Backlog) -> None:
-        """Put rows that wait into the buffer, and forget those that no longer do."""
-        self.consumed += work.consumed()
-        for side, table, groups in work.kept():
-            self.added.append(self._write(side, table, (self.job.epoch, self.job.epoch), groups))
-
-    def _horizons(self) -> tuple[int, ...]:
-        before = self.job.before
-        horizons = self.job.operator.horizons(before.watermarks, before.watermarks)
-        if self._spilled:
-            # an old row may still owe results to a generation on disk
-            return (MIN_TIME,) * len(horizons)
-        return horizons
-
-    @property
-    def _spilled(self) -> bool:
-        before = self.job.before
-        return bool((on_disk(before.segments, before.routing.size) & self.owned).any())
-
-    def merge(self) -> None:
-        horizons = self._horizons()
-        limit = merge_limit(self.job.before, self.site, self.job.merge_limit)
-        for side in range(self.job.operator.sides):
-            runs = young(self._mergeable(side), horizons[side])
-            count = due([self._size(run) for run in runs], limit)
-            if count:
-                self._merge(side, runs[-count:], horizons[side])
-            if self._spilled:
-                self._squeeze(side, horizons[side])
-
-    def _size(self, run: Run) -> tuple[int, int]:
-        """Rows and bytes of a run that are this site's own."""
-        rows = int(run.rows_per_group(self.job.before.routing).sum())
-        return rows, run.ref.bytes * rows // max(run.ref.rows, 1)
-
-    def _squeeze(self, side: int, horizon: int) -> None:
-        """Rewrite runs most of whose rows went to disk: they would be mapped for the few that stay."""
-        chosen: list[Run] = []
-        total = 0
-        for run in list(self.runs[side]):
-            rows, size = self._size(run)
-            if rows >= SQUEEZED * run.ref.rows:
-                continue
-            if chosen and total + size > self.job.merge_limit:
-                self._merge(side, chosen, horizon)
-                chosen, total = [], 0
-            chosen.append(run)
-            total += size
-        if chosen:
-            self._merge(side, chosen, horizon)
-
-    def _mergeable(self, side: int) -> list[Run]:
-        since = self.batch.since
-        if since is None:
-            return self.runs[side]
-        # old and new rows of a group that moves by parallel track must stay apart
-        return [run for run in self.runs[side] if run.ref.first_epoch > since.max()]
-
-    def _merge(self, side: int, runs: list[Run], horizon: int) -> None:
-        tables = [run.rows(self.job.before.routing) for run in runs]
-        merged = self.job.operator.compact(side, tables, horizon)
-        fresh = {ref.name for ref in self.added}
-        self.added = [ref for ref in self.added if ref.name not in {run.ref.name for run in runs}]
-        for run in runs:
-            if run.ref.name in fresh:
-                self.job.store.delete(run.ref.name)
-            else:
-                self.consumed.append((run.ref.name, ranges(run.mine)))
-        self.runs[side] = [run for run in self.runs[side] if run not in runs]
-        if merged.num_rows:
-            span = (min(run.ref.first_epoch for run in runs), max(run.ref.last_epoch for run in runs))
-            self._add(side, merged, span)
-
-    def _add(self, side: int, table: pa.Table, epochs: tuple[int, int]) -> None:
-        ref = self._write(side, table, epochs, ranges(self.owned))
-        self.added.append(ref)
-        self.runs[side].extend(open_runs(self.job.store, [ref], self.job.before.routing, self.site))
-
-    def _write(
-        self, side: int, table: pa.Table, epochs: tuple[int, int], live: tuple[tuple[int, int], ...]
-    ) -> SegmentRef:
-        self._count += 1
-        return write_segment(
-            self.job.store,
-            segment_name(
-                epoch=self.job.epoch,
-                stage=self.job.stage,
-                site=self.site,
-                side=side,
-                attempt=f"{self.attempt}{self._count}",
-            ),
-            table,
-            side=side,
-            partitions=self.job.before.routing.partitions,
-            epochs=epochs,
-            live=live,
-        )
 
 
 def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideStats:

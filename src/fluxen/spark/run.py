@@ -27,7 +27,7 @@ from fluxen.control.latency import mean_latency
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, FluxenError
-from fluxen.operators.site import SiteJob
+from fluxen.operators.job import SiteJob
 from fluxen.operators.stateful import Stateful
 from fluxen.operators.wire import IN
 from fluxen.policies.base import Rescale, Suggestion

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
-from fluxen.operators.site import SiteJob, rechunk, run_site
+from fluxen.operators.job import SiteJob
+from fluxen.operators.site import rechunk, run_site
 from fluxen.operators.wire import Wire, decode
 from fluxen.spark import allocator
 from fluxen.spark.split import SITE, marked_site_expression, site_values, sites_expression

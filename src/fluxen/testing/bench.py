@@ -28,7 +28,8 @@ from fluxen.control.rotation import Memory
 from fluxen.control.spilling import cleaning_up
 from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.base import Input
-from fluxen.operators.site import SiteJob, run_site
+from fluxen.operators.job import SiteJob
+from fluxen.operators.site import run_site
 from fluxen.operators.tracks import receives
 from fluxen.policies import Policy, Static
 from fluxen.state.epoch import Epoch, EpochLog, StageState

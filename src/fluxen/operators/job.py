@@ -1,0 +1,43 @@
+"""What every site of a stage is told about a micro-batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fluxen.operators.backlog import SkewBuffer
+from fluxen.operators.base import Operator
+from fluxen.state.epoch import StageState
+from fluxen.state.runs import MAX_MERGED_BYTES
+from fluxen.state.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteJob:
+    """What every site of one stage needs to know about one micro-batch."""
+
+    store: Store
+    epoch: int
+    stage: int
+    operator: Operator
+    before: StageState
+    token: str = ""
+    """of the run: what attempts are named after"""
+    track_heavy: bool = False
+    recency: bool = False
+    """rank groups by recent results instead of all of the active generation"""
+    merge_limit: int = MAX_MERGED_BYTES
+    """bytes beyond which runs are not merged"""
+    piece_bytes: int | None = None
+    """bytes of rows to hold at a time, about, whatever is done with them; None where memory is not limited"""
+    buffer: SkewBuffer | None = None
+    """how long a site may work on the batch and how much may wait; None for as long as it takes"""
+    follow: bool = False
+    """a run before this one has begun this batch: what it decided counts, whether or not there is a limit now"""
+    clock: Callable[[], float] = time.perf_counter
+
+    @property
+    def limit(self) -> SkewBuffer | None:
+        """The limit of this batch: nothing waits while a group moves by parallel track or trees differ."""
+        return None if self.before.tracks or self.before.trees is not None else self.buffer

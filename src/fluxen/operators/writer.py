@@ -1,0 +1,147 @@
+"""What a site leaves behind of a micro-batch: new segments, rows that wait, and merged runs where they are many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from fluxen.operators.ahead import merge_limit
+from fluxen.operators.backlog import Backlog
+from fluxen.operators.base import SiteBatch
+from fluxen.operators.job import SiteJob
+from fluxen.state.epoch import segment_name
+from fluxen.state.generations import on_disk
+from fluxen.state.routing import ranges
+from fluxen.state.runs import Run, due, open_runs, young
+from fluxen.state.segment import SegmentRef, open_segment, write_segment
+from fluxen.typing import MIN_TIME
+
+SQUEEZED = 0.75
+"""Share of a run's rows that must be the site's own, while other groups are on disk, for it to stay as it is."""
+
+
+class StateWriter:
+    """Appends the batch's new state rows and merges runs that have become too many."""
+
+    def __init__(self, job: SiteJob, site: int, attempt: str, runs: list[list[Run]], batch: SiteBatch) -> None:
+        self.job, self.site, self.attempt, self.batch = job, site, attempt, batch
+        self.runs = [list(side) for side in runs]
+        self.added: list[SegmentRef] = []
+        self.consumed: list[tuple[str, tuple[tuple[int, int], ...]]] = []
+        self.owned = job.before.routing.owned(site)
+        self._count = 0
+
+    def append(self, state: list[list[pa.Table]]) -> None:
+        for side in self.batch.discard:
+            self.consumed += [(run.ref.name, ranges(run.mine)) for run in self.runs[side]]
+            self.runs[side] = []
+        horizons = self._horizons()
+        for side, tables in enumerate(state):
+            if len(tables) > 1:
+                tables = [self.job.operator.compact(side, tables, horizons[side])]
+            if tables and tables[0].num_rows:
+                self._add(side, tables[0], (self.job.epoch, self.job.epoch))
+
+    def reopen(self) -> None:
+        """Map the runs anew: none of their pages count as this process's until it reads them again."""
+        for side in self.runs:
+            side[:] = [replace(run, segment=open_segment(self.job.store, run.ref)) for run in side]
+
+    def keep(self, work: Backlog) -> None:
+        """Put rows that wait into the buffer, and forget those that no longer do."""
+        self.consumed += work.consumed()
+        for side, table, groups in work.kept():
+            self.added.append(self._write(side, table, (self.job.epoch, self.job.epoch), groups))
+
+    def _horizons(self) -> tuple[int, ...]:
+        before = self.job.before
+        horizons = self.job.operator.horizons(before.watermarks, before.watermarks)
+        if self._spilled:
+            # an old row may still owe results to a generation on disk
+            return (MIN_TIME,) * len(horizons)
+        return horizons
+
+    @property
+    def _spilled(self) -> bool:
+        before = self.job.before
+        return bool((on_disk(before.segments, before.routing.size) & self.owned).any())
+
+    def merge(self) -> None:
+        horizons = self._horizons()
+        limit = merge_limit(self.job.before, self.site, self.job.merge_limit)
+        for side in range(self.job.operator.sides):
+            runs = young(self._mergeable(side), horizons[side])
+            count = due([self._size(run) for run in runs], limit)
+            if count:
+                self._merge(side, runs[-count:], horizons[side])
+            if self._spilled:
+                self._squeeze(side, horizons[side])
+
+    def _size(self, run: Run) -> tuple[int, int]:
+        """Rows and bytes of a run that are this site's own."""
+        rows = int(run.rows_per_group(self.job.before.routing).sum())
+        return rows, run.ref.bytes * rows // max(run.ref.rows, 1)
+
+    def _squeeze(self, side: int, horizon: int) -> None:
+        """Rewrite runs most of whose rows went to disk: they would be mapped for the few that stay."""
+        chosen: list[Run] = []
+        total = 0
+        for run in list(self.runs[side]):
+            rows, size = self._size(run)
+            if rows >= SQUEEZED * run.ref.rows:
+                continue
+            if chosen and total + size > self.job.merge_limit:
+                self._merge(side, chosen, horizon)
+                chosen, total = [], 0
+            chosen.append(run)
+            total += size
+        if chosen:
+            self._merge(side, chosen, horizon)
+
+    def _mergeable(self, side: int) -> list[Run]:
+        since = self.batch.since
+        if since is None:
+            return self.runs[side]
+        # old and new rows of a group that moves by parallel track must stay apart
+        return [run for run in self.runs[side] if run.ref.first_epoch > since.max()]
+
+    def _merge(self, side: int, runs: list[Run], horizon: int) -> None:
+        tables = [run.rows(self.job.before.routing) for run in runs]
+        merged = self.job.operator.compact(side, tables, horizon)
+        fresh = {ref.name for ref in self.added}
+        self.added = [ref for ref in self.added if ref.name not in {run.ref.name for run in runs}]
+        for run in runs:
+            if run.ref.name in fresh:
+                self.job.store.delete(run.ref.name)
+            else:
+                self.consumed.append((run.ref.name, ranges(run.mine)))
+        self.runs[side] = [run for run in self.runs[side] if run not in runs]
+        if merged.num_rows:
+            span = (min(run.ref.first_epoch for run in runs), max(run.ref.last_epoch for run in runs))
+            self._add(side, merged, span)
+
+    def _add(self, side: int, table: pa.Table, epochs: tuple[int, int]) -> None:
+        ref = self._write(side, table, epochs, ranges(self.owned))
+        self.added.append(ref)
+        self.runs[side].extend(open_runs(self.job.store, [ref], self.job.before.routing, self.site))
+
+    def _write(
+        self, side: int, table: pa.Table, epochs: tuple[int, int], live: tuple[tuple[int, int], ...]
+    ) -> SegmentRef:
+        self._count += 1
+        return write_segment(
+            self.job.store,
+            segment_name(
+                epoch=self.job.epoch,
+                stage=self.job.stage,
+                site=self.site,
+                side=side,
+                attempt=f"{self.attempt}{self._count}",
+            ),
+            table,
+            side=side,
+            partitions=self.job.before.routing.partitions,
+            epochs=epochs,
+            live=live,
+        )
