@@ -15,6 +15,7 @@ frequencies changed. Section 4.2.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -40,7 +41,7 @@ class Partitioner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HashPairPartitioner:
+class HashPairPartitioner(ABC):
     """What `Scan`, `Redist` and `Readj` share: parameters, which keys are explicit, the ring behind them.
 
     alpha      tolerated ratio between the most and the least loaded site
@@ -91,9 +92,9 @@ class HashPairPartitioner:
         """The keys that get an explicit mapping."""
         return heavy(frequencies, Resources.of(self.resources), alpha=self.alpha, sigma=self.sigma, sites=sites)
 
+    @abstractmethod
     def place(self, placement: Placement) -> SiteArray:
         """A site for every tracked key; the construction itself."""
-        raise NotImplementedError
 
 
 def unchanged(previous: HashPair, tracked: Frequencies, fallback: Ring) -> bool:
