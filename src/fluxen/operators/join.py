@@ -38,7 +38,7 @@ from fluxen.state.runs import Run
 from fluxen.state.segment import column, hashes
 from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json
 
-GATHER_ROWS = 1 << 17
+GATHER_ROWS = 1 << 18
 """State rows gathered at a time, about; a single key may have more."""
 _SAMPLED_KEYS = 2048
 """Keys looked up to find out how many state rows a batch will meet."""
@@ -255,16 +255,15 @@ def _cuts(runs: list[list[Run]], keys: Ints, groups: Groups, rows: int) -> list[
 def _reduce(fresh: list[Input], runs: list[list[Run]], keys: Ints, groups: Groups, reach: Bounds) -> list[Side]:
     """Each side's rows with a key among the new rows' and a time that one of the other inputs' new rows can meet."""
     kids = [np.searchsorted(keys, rows.h).astype(np.int64) for rows in fresh]
-    spans = [_spans(rows, kid, len(keys)) for rows, kid in zip(fresh, kids)]
+    spans = [_spans(rows, kid) for rows, kid in zip(fresh, kids)]
     sides = []
     for j, rows in enumerate(fresh):
         first = np.full(len(keys), MAX_TIME, dtype=np.int64)
         last = np.full(len(keys), MIN_TIME, dtype=np.int64)
-        for i, (earliest, latest) in enumerate(spans):
+        for i, (seen, earliest, latest) in enumerate(spans):
             if i != j:
-                seen = latest > MIN_TIME
-                first[seen] = np.minimum(first[seen], earliest[seen] + reach[i][j])
-                last[seen] = np.maximum(last[seen], latest[seen] - reach[j][i])
+                first[seen] = np.minimum(first[seen], earliest + reach[i][j])
+                last[seen] = np.maximum(last[seen], latest - reach[j][i])
         wanted = np.flatnonzero(last > MIN_TIME)
         used, picked, found = [], [], []
         for run in runs[j]:
@@ -277,15 +276,11 @@ def _reduce(fresh: list[Input], runs: list[list[Run]], keys: Ints, groups: Group
     return sides
 
 
-def _spans(rows: Input, kid: Ints, size: int) -> tuple[Ints, Ints]:
-    """Earliest and latest new row of each key."""
-    earliest = np.full(size, MAX_TIME, dtype=np.int64)
-    latest = np.full(size, MIN_TIME, dtype=np.int64)
+def _spans(rows: Input, kid: Ints) -> tuple[Ints, Ints, Ints]:
+    """The new rows' keys, each with its earliest and latest time."""
     starts = np.flatnonzero(boundaries(kid))
-    if len(starts):  # rows are sorted by (key, time): the ends of each key's slice
-        earliest[kid[starts]] = rows.t[starts]
-        latest[kid[starts]] = rows.t[np.append(starts[1:], len(kid)) - 1]
-    return earliest, latest
+    ends = np.append(starts[1:], len(kid))[: len(starts)] - 1
+    return kid[starts], rows.t[starts], rows.t[ends]  # rows are sorted by (key, time)
 
 
 def find_rows(run: Run, keys: Ints, groups: Groups, wanted: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
