@@ -6,7 +6,9 @@ empty table is an empty micro-batch. `fluxen.testing` gives `feed` to users.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,14 +28,22 @@ def feed(spark: SparkSession, tables: Sequence[pa.Table], directory: str | Path 
     """A streaming DataFrame that brings one table per micro-batch.
 
     With the same `directory` again, tables that were fed before are not written again, so a restarted query continues
-    with those that are new.
+    with those that are new. Without one, the files go when the process ends.
     """
     if not tables:
         raise QueryError("feed() needs at least one table, if only an empty one: it tells the schema")
-    place = Path(tempfile.mkdtemp(prefix="fluxen-feed-") if directory is None else directory)
+    place = _place(directory)
     for number, table in enumerate(tables):
         append(place, number, table.cast(tables[0].schema))
     return stream_of(spark, place)
+
+
+def _place(directory: str | Path | None) -> Path:
+    if directory is not None:
+        return Path(directory)
+    made = tempfile.mkdtemp(prefix="fluxen-feed-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
 
 
 def stream_of(spark: SparkSession, directory: str | Path) -> DataFrame:
@@ -47,7 +57,7 @@ def feeds(
     spark: SparkSession, tables: Mapping[str, Sequence[pa.Table]], directory: str | Path | None = None
 ) -> dict[str, DataFrame]:
     """Several inputs in step: the n-th micro-batch brings the n-th table of each; shorter lists end early."""
-    place = Path(tempfile.mkdtemp(prefix="fluxen-feed-") if directory is None else directory)
+    place = _place(directory)
     longest = max(map(len, tables.values()), default=0)
     padded = {
         name: [*given, *(given[0].slice(0, 0) for _ in range(longest - len(given)))] if given else given
