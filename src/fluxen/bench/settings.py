@@ -13,7 +13,7 @@ from fluxen.bench.job import PROVIDERS, Settings
 __all__ = ["BEST", "CANDIDATES", "LIMIT_S", "Trial", "best_settings"]
 
 BEST: dict[str, Settings] = {
-    "tumbling": Settings(provider="hdfs", shuffle_partitions=2),
+    "tumbling": Settings(provider="hdfs", shuffle_partitions=4),
     "w1": Settings(provider="hdfs", shuffle_partitions=2),
     "w2": Settings(provider="hdfs", shuffle_partitions=2),
 }
