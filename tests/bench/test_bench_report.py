@@ -31,13 +31,15 @@ REQUIRED = {
 EQUAL = Comparison(equal=True, expected_rows=5, actual_rows=5, detail="")
 
 
-def measured(*seconds: float, query: str = "q", in_flight_s: float = 0.0, finished: bool = True) -> Measured:
+def measured(
+    *seconds: float, query: str = "q", in_flight_s: float = 0.0, finished: bool = True, tuned: bool = False
+) -> Measured:
     batches = tuple(
         Batch(number=number, seconds=taken, started=float(number), phases_ms={"addBatch": int(taken * 1e3)})
         for number, taken in enumerate(seconds)
     )
     outcome = Outcome(batches=batches, finished=finished, in_flight_s=in_flight_s)
-    job = Job(query=query, data=Path("data"), work=Path("work"))
+    job = Job(query=query, data=Path("data"), work=Path("work"), settings=Settings(tuned=tuned))
     return Measured(job=job, outcome=outcome, rows_per_batch=100, data_batches=4)
 
 
@@ -68,6 +70,13 @@ def test_json_has_the_public_fields_and_the_smallest_ratio() -> None:
     assert all((REQUIRED - {"bench"}) | {"name"} <= part.keys() for part in found["parts"])
     assert (found["ratio"], found["limiting_part"], found["rows"], found["correct"]) == (2.0, "hard", 800, True)
     assert (easy["spark_fastest"], easy["ratio"]) == ("fast", 4.0)
+
+
+def test_spark_with_the_settings_of_fluxen_has_a_ratio_of_its_own() -> None:
+    plain, tuned = measured(1, 1, 4.0), measured(1, 1, 2.0, tuned=True)
+    found = report.part("part", 400, measured(1, 1, 1.0), EQUAL, [(plain, None), (tuned, None)])
+    assert (found["ratio"], found["ratio_tuned"]) == (4.0, 2.0)
+    assert [run["tuned"] for run in found["spark"]] == [False, True]
 
 
 def test_a_part_without_a_result_makes_the_whole_incorrect_and_its_ratio_unknown() -> None:

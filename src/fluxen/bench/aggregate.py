@@ -56,11 +56,10 @@ def _tumbling(context: Context, prepared: Prepared) -> tuple[dict[str, Any], lis
     columns = oracle.COLUMNS["tumbling"]
     settings, trials = best_settings(context, prepared, "tumbling", "native-tumbling")
     job = replace(context.job(prepared, "native-tumbling"), settings=settings, limit_s=LIMIT_S)
-    rehearsal = context.rehearsal(prepared)
-    native = context.measure(prepared, replace(job, rehearsal=rehearsal))
-    ours = context.measure(prepared, replace(context.job(prepared, "fluxen-tumbling"), rehearsal=rehearsal))
+    natives = context.natives(prepared, job)
+    ours = context.measure(prepared, context.rehearsed(prepared, context.job(prepared, "fluxen-tumbling")))
     context.oracle("tumbling", oracle.tumbling_sql(prepared.data))
     compared = context.verify(ours, prepared, "tumbling", oracle.our_columns("tumbling"), exact=False)
-    native_compared = context.verify(native, prepared, "tumbling", columns, exact=False)
-    found = report.part("tumbling", prepared.workload.rows, ours, compared, [(native, native_compared)])
+    checked = [(native, context.verify(native, prepared, "tumbling", columns, exact=False)) for native in natives]
+    found = report.part("tumbling", prepared.workload.rows, ours, compared, checked)
     return found, [trial.as_json() for trial in trials]

@@ -22,6 +22,8 @@ __all__ = ["TOLERANCE", "Context", "Options", "Prepared"]
 TOLERANCE = 1e-9
 REHEARSED = 10
 """Batches every engine may work on before it is measured."""
+REHEARSAL_S = 120.0
+"""Seconds for which it does so again and again where steady rates are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,19 @@ class Context:
             for stream in prepared.workload.streams:
                 link_files(prepared.data / stream.name, directory / stream.name, batches)
         return directory
+
+    def rehearsed(self, prepared: Prepared, job: Job) -> Job:
+        """The job after a rehearsal that is as long for every engine."""
+        return replace(job, rehearsal=self.rehearsal(prepared), rehearsal_s=REHEARSAL_S * min(1.0, self.options.scale))
+
+    def natives(self, prepared: Prepared, job: Job) -> list[Measured]:
+        """Native Spark, rehearsed, with its own settings and with those that fluxen makes for a local disk."""
+        found = []
+        for tuned in (False, True):
+            work = job.work.with_name(f"{job.work.name}{'-tuned' if tuned else ''}")
+            run = replace(job, settings=replace(job.settings, tuned=tuned), work=work)
+            found.append(self.measure(prepared, self.rehearsed(prepared, run)))
+        return found
 
     def measure(self, prepared: Prepared, job: Job, *, extra_batches: int = 0) -> Measured:
         """Run a job to its end; `extra_batches` are tiny warm-up files in front of the workload's own."""

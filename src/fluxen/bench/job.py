@@ -24,13 +24,17 @@ PROVIDERS: dict[Provider, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of native Spark that are searched for its best."""
+    """The settings of native Spark that are searched for its best.
+
+    With `tuned` it also gets what `fluxen.session()` sets for a local disk, which no search would try.
+    """
 
     provider: Provider = "hdfs"
     shuffle_partitions: int = 2
+    tuned: bool = False
 
     def __str__(self) -> str:
-        return f"{self.provider}, {self.shuffle_partitions} shuffle partitions"
+        return f"{self.provider}, {self.shuffle_partitions} shuffle partitions{', tuned' if self.tuned else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +43,10 @@ class Job:
 
     `sink`: `parquet` appends every batch's results to files, `noop` computes and drops them, `nothing` does not
     even look at the batch. `limit_s` counts from the start of the query; a batch in flight then may still finish
-    within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, unmeasured, in
-    the same process, for a minute at most: a JVM still compiling must not answer for what comes later. `master` is
-    Spark's, `memory` a site's in bytes, `sample_s` how often the processes' memory is looked at.
+    within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, once and again
+    until `rehearsal_s` have passed, unmeasured, in the same process: a JVM still compiling must not answer for what
+    comes later. `master` is Spark's, `memory` a site's in bytes, `sample_s` how often the processes' memory is
+    looked at.
     """
 
     query: str
@@ -53,6 +58,7 @@ class Job:
     limit_s: float = 1_800.0
     grace_s: float = 0.0
     rehearsal: Path | None = None
+    rehearsal_s: float = 0.0
     master: str = "local[2]"
     memory: int | None = None
     sample_s: float = 0.25

@@ -15,7 +15,7 @@ from fluxen.bench.compare import Comparison
 from fluxen.bench.context import Options
 from fluxen.bench.runner import Measured
 
-__all__ = ["baseline", "part", "rate", "whole"]
+__all__ = ["baseline", "part", "rate", "ratio", "whole"]
 
 Json = dict[str, Any]
 
@@ -25,12 +25,17 @@ def rate(measured: Measured) -> float | None:
     return measured.rows_per_s or measured.at_most_rows_per_s
 
 
+def ratio(ours: float | None, other: float | None) -> float | None:
+    return round(ours / other, 3) if ours and other else None
+
+
 def baseline(measured: Measured, compared: Comparison | None = None) -> Json:
     """One native run."""
     return {
         "query": measured.job.query,
         "provider": measured.job.settings.provider,
         "shuffle_partitions": measured.job.settings.shuffle_partitions,
+        "tuned": measured.job.settings.tuned,
         "rows_per_s": _rounded(rate(measured)),
         "rate_is_upper_bound": measured.rows_per_s is None and measured.at_most_rows_per_s is not None,
         "wall_rows_per_s": _rounded(measured.wall_rows_per_s),
@@ -53,9 +58,16 @@ def part(
     compared: Comparison | None,
     natives: Sequence[tuple[Measured, Comparison | None]],
 ) -> Json:
-    """One part: fluxen beside the fastest of the native runs."""
-    fastest = max((measured for measured, _ in natives), key=lambda measured: rate(measured) or 0.0, default=None)
-    ours_rate, spark_rate = ours.rows_per_s, rate(fastest) if fastest else None
+    """One part: fluxen beside the fastest of the native runs, and of those with the settings that fluxen makes."""
+    fastest, tuned = (
+        max(
+            (run for run, _ in natives if run.job.settings.tuned is with_ours),
+            key=lambda run: rate(run) or 0,
+            default=None,
+        )
+        for with_ours in (False, True)
+    )
+    spark_rate = rate(fastest) if fastest else None
     return {
         "name": name,
         "rows": rows,
@@ -63,9 +75,10 @@ def part(
         "result_rows": compared.expected_rows if compared else None,
         "difference": compared.detail if compared else "fluxen's run did not finish",
         "error": ours.outcome.error or ours.outcome.skipped,
-        "fluxen_rows_per_s": _rounded(ours_rate),
+        "fluxen_rows_per_s": _rounded(ours.rows_per_s),
         "spark_rows_per_s": _rounded(spark_rate),
-        "ratio": round(ours_rate / spark_rate, 3) if ours_rate and spark_rate else None,
+        "ratio": ratio(ours.rows_per_s, spark_rate),
+        "ratio_tuned": ratio(ours.rows_per_s, rate(tuned)) if tuned else None,
         "batch_seconds": ours.percentiles(),
         "warm_up_seconds": list(ours.warm_up_seconds),
         "fluxen_wall_rows_per_s": _rounded(ours.wall_rows_per_s),

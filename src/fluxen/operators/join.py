@@ -285,6 +285,12 @@ def _spans(rows: Input, kid: Ints) -> tuple[Ints, Ints, Ints]:
 
 def find_rows(run: Run, keys: Ints, groups: Groups, wanted: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
     """(key index, row) of the run's rows whose key is wanted and whose time is within [first, last] of that key."""
+    if run.ref.rows <= len(wanted):
+        return _scan(run, keys, groups, first, last)
+    return _search(run, keys, groups, wanted, first, last)
+
+
+def _search(run: Run, keys: Ints, groups: Groups, wanted: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
     wanted = wanted[(first[wanted] <= run.ref.t_max) & (last[wanted] >= run.ref.t_min)]
     low, high = run.lookup(keys[wanted], groups[wanted])
     hit = np.flatnonzero(high > low)
@@ -293,3 +299,15 @@ def find_rows(run: Run, keys: Ints, groups: Groups, wanted: Ints, first: Ints, l
     high = bisect(run.segment.t, low, high, last[wanted], right=True)
     counts = high - low
     return np.repeat(wanted, counts), ragged(low, counts)
+
+
+def _scan(run: Run, keys: Ints, groups: Groups, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """The same for a run that has fewer rows than there are keys: one search per row instead of four per key."""
+    h, t = run.segment.h, run.segment.t
+    kid = np.searchsorted(keys, h)
+    np.minimum(kid, len(keys) - 1, out=kid)
+    found = (keys[kid] == h) & (t >= first[kid]) & (t <= last[kid])
+    if not run.whole:
+        found &= run.mine[groups[kid]]
+    rows = np.flatnonzero(found)
+    return kid[rows], rows

@@ -270,9 +270,7 @@ class _Expansion(Probe):
         times = {i: t[rows] for child, rows in bound.items() for i, t in self.children[child].times.items()}
         first, last = _window(times, self.children[j].members, self.reach)
         self.probes += len(first)
-        codes = self.index[j][term[1][j]][0]
-        low, high = self.codes.range(self.sides[term[0]].kid[bound[term[0]]], first, last)
-        return np.searchsorted(codes, low), np.searchsorted(codes, high)
+        return self._find(self.index[j][term[1][j]][0], self.sides[term[0]].kid[bound[term[0]]], first, last)
 
     def _same_key(self, bound: dict[int, Ints], i: int, j: int) -> Mask | None:
         """Also where the found rows satisfy the bounds that the probe could not check."""

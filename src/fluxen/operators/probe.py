@@ -58,7 +58,9 @@ class _Codes:
     def _at_least(self, t: Ints) -> Ints:
         if self._ranks is not None:
             return np.searchsorted(self._ranks, t)
-        return np.clip(t - self._first, 0, self._last + 1)
+        offset = t - self._first
+        np.maximum(offset, 0, out=offset)
+        return np.minimum(offset, self._last + 1, out=offset)
 
 
 Rows = Literal["old", "new", "all"]
@@ -120,13 +122,14 @@ class Probe:
         if not remaining:
             yield [bound[j] for j in range(len(self.sides))]
             return
-        probes = {j: self._probe(term, bound, j) for j in remaining}
-        # a row without a partner on any one side is out, whatever the order
-        alive = np.logical_and.reduce([high > low for low, high in probes.values()])
-        if not alive.any():
-            return
-        bound = {j: rows[alive] for j, rows in bound.items()}
-        ranges = {j: (low[alive], high[alive]) for j, (low, high) in probes.items()}
+        ranges: dict[int, tuple[Ints, Ints]] = {}
+        for j in remaining:  # a row without a partner on any one side is out, whatever the order
+            ranges[j] = self._probe(term, bound, j)
+            alive = np.flatnonzero(ranges[j][1] > ranges[j][0])
+            if len(alive) == 0:
+                return
+            bound = {i: rows[alive] for i, rows in bound.items()}
+            ranges = {i: (low[alive], high[alive]) for i, (low, high) in ranges.items()}
         following = min(remaining, key=lambda j: int((ranges[j][1] - ranges[j][0]).sum()))
         rest = [j for j in remaining if j != following]
         order = self.index[following][term[1][following]][1]
@@ -147,9 +150,17 @@ class Probe:
             t = self.sides[i].t[rows]
             np.maximum(first, t + self.reach[i][j], out=first)
             np.minimum(last, t - self.reach[j][i], out=last)
-        codes = self.index[j][term[1][j]][0]
-        low, high = self.codes.range(self.sides[start].kid[bound[start]], first, last)
-        return np.searchsorted(codes, low), np.searchsorted(codes, high)
+        return self._find(self.index[j][term[1][j]][0], self.sides[start].kid[bound[start]], first, last)
+
+    def _find(self, codes: Ints, kid: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """Range in the sorted `codes` of each key's rows with times in [first, last]."""
+        lowest, beyond = self.codes.range(kid, first, last)
+        low = np.searchsorted(codes, lowest)
+        high = low.copy()
+        if len(codes):
+            hit = np.flatnonzero((codes[np.minimum(low, len(codes) - 1)] < beyond) & (low < len(codes)))
+            high[hit] = np.searchsorted(codes, beyond[hit])
+        return low, high
 
     def _same_key(self, bound: dict[int, Ints], i: int, j: int) -> Mask | None:
         """Where the second hash agrees too; None when one hash decides."""

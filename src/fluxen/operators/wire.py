@@ -74,11 +74,18 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, l
                 h[rows],
                 None if wire.exact else _ints(table, H2)[rows],
                 _ints(table, T)[rows],
-                part.take(pa.array(rows)),
+                _rows(part, rows),
                 _ints(table, WEIGHT)[rows] if wire.weighted else None,
             )
         )
     return _marked(source[source < 0]), inputs
+
+
+def _rows(table: pa.Table, rows: Ints) -> pa.Table:
+    """The rows of one input; those of one file lie together and need no copy."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        return table.slice(rows[0], len(rows))
+    return table.take(pa.array(rows))
 
 
 def _marked(markers: Ints) -> int:

@@ -12,25 +12,27 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from fluxen.bench.job import PROVIDERS, Job
+from fluxen.spark.session import local_disk
 
-__all__ = ["native_session", "sink", "stream"]
+__all__ = ["native_session", "plain_session", "sink", "stream"]
 
 _ROWS = "key LONG, ts TIMESTAMP, value DOUBLE"
 _WITH_TEXT = f"{_ROWS}, text STRING"
 
 
 def native_session(job: Job) -> SparkSession:
-    """Spark as a user would tune it by hand for its own operators."""
-    return (
-        SparkSession.builder.config("spark.sql.shuffle.partitions", job.settings.shuffle_partitions)
-        .config("spark.sql.streaming.stateStore.providerClass", PROVIDERS[job.settings.provider])
-        # Spark's default takes 40-60 ms a log file on a local disk; its own baseline gets the faster one as well
-        .config(
-            "spark.sql.streaming.checkpointFileManagerClass",
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-        )
-        .getOrCreate()
+    """Spark with the settings that were searched for its own operators."""
+    builder = SparkSession.builder.config("spark.sql.shuffle.partitions", job.settings.shuffle_partitions).config(
+        "spark.sql.streaming.stateStore.providerClass", PROVIDERS[job.settings.provider]
     )
+    for name, value in local_disk(job.master).items() if job.settings.tuned else ():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def plain_session(job: Job) -> SparkSession:
+    """Spark as it comes."""
+    return SparkSession.builder.getOrCreate()
 
 
 def stream(spark: SparkSession, data: Path, name: str, *, text: bool) -> DataFrame:
