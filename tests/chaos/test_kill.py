@@ -25,7 +25,7 @@ from fluxen.spark.feed import append
 from fluxen.testing import oracle
 
 HERE = Path(__file__).parent
-KILLS = int(os.environ.get("FLUXEN_CHAOS_KILLS", "4"))
+KILLS = int(os.environ.get("FLUXEN_CHAOS_KILLS", "3"))
 SEED = int(os.environ.get("FLUXEN_CHAOS_SEED", "1"))
 POINTS = ["write segments/", "before epochs/", "write records/", "after epochs/", "delete segments/", "delete epochs/"]
 SECOND = 1_000_000

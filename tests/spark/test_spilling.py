@@ -19,7 +19,7 @@ NAMES = ["a", "b", "c"]
 MEMORY = 60_000
 
 
-def batches(count: int = 6, rows: int = 500, keys: int = 300, seed: int = 5) -> dict[str, list[pa.Table]]:
+def batches(count: int = 6, rows: int = 500, keys: int = 600, seed: int = 5) -> dict[str, list[pa.Table]]:
     """Three inputs, one second of event time per batch."""
     rng = np.random.default_rng(seed)
     made: dict[str, list[pa.Table]] = {name: [] for name in NAMES}

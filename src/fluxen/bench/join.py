@@ -16,7 +16,7 @@ from fluxen.bench.context import Context, Prepared
 from fluxen.bench.job import Job
 from fluxen.bench.runner import Measured
 from fluxen.bench.settings import LIMIT_S, Trial, best_settings
-from fluxen.bench.workloads import FIXED, W1, W2, Workload
+from fluxen.bench.workloads import FIXED, W1, W2, WIDE, Workload
 
 __all__ = ["run"]
 
@@ -37,6 +37,7 @@ def run(context: Context) -> dict[str, Any]:
         context.options,
         parts,
         duckdb_seconds=duckdb_seconds,
+        memory=_wide(context),
         fixed_cost=_fixed_cost(context),
         settings_tried=tried,
     )
@@ -60,10 +61,18 @@ def _part(context: Context, workload: Workload) -> tuple[dict[str, Any], list[Tr
     return found, trials
 
 
+def _wide(context: Context) -> dict[str, Any]:
+    """Memory where the live state is large beside what a Python worker takes for itself."""
+    prepared = context.prepare(WIDE)
+    job = replace(context.job(prepared, "fluxen-join"), sink="noop", rehearsal=context.rehearsal(prepared))
+    return _memory(context, prepared, context.measure(prepared, job))
+
+
 def _memory(context: Context, prepared: Prepared, ours: Measured) -> dict[str, Any]:
     """Peak memory beyond that of Spark moving the same files through no operator, beside the live state's size."""
     job = context.job(prepared, "empty", f"{prepared.workload.name}-passthrough")
-    idle = context.measure(prepared, replace(job, sink="noop", rehearsal=context.rehearsal(prepared)))
+    as_long = replace(job, sink="noop", rehearsal=ours.job.rehearsal, rehearsal_s=ours.job.rehearsal_s)
+    idle = context.measure(prepared, as_long)
     live = live_state_rows(prepared.workload) * _ROW_BYTES / 1e6
     batch = prepared.workload.batch_rows * _ROW_BYTES / 1e6
     beyond = ours.peak.pss_mb - idle.peak.pss_mb

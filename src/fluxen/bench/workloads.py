@@ -10,7 +10,19 @@ from pathlib import Path
 
 from fluxen.bench.data import StreamSpec, write_stream
 
-__all__ = ["AGGREGATE", "FIXED", "GROWTH_JOIN", "GROWTH_ROWS", "OVERFLOW", "RESIDENT", "SKEW", "W1", "W2", "Workload"]
+__all__ = [
+    "AGGREGATE",
+    "FIXED",
+    "GROWTH_JOIN",
+    "GROWTH_ROWS",
+    "OVERFLOW",
+    "RESIDENT",
+    "SKEW",
+    "W1",
+    "W2",
+    "WIDE",
+    "Workload",
+]
 
 _SECOND = 1_000_000
 
@@ -82,6 +94,14 @@ W1 = Workload(
     streams=_three(1_000_000, 100_000, 0.0, 1_000 * _SECOND, seed=21, text=True),
     batches=20,
     bound_us=60 * _SECOND,
+    shrink=("keys",),
+)
+# ten times the window and the keys of w1: state that weighs more than what any process takes
+WIDE = Workload(
+    name="wide",
+    streams=_three(2_000_000, 1_000_000, 0.0, 2_000 * _SECOND, seed=25, text=True),
+    batches=40,
+    bound_us=600 * _SECOND,
     shrink=("keys",),
 )
 W2 = Workload(
