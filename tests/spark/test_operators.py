@@ -194,3 +194,15 @@ def test_the_feed_brings_one_table_per_micro_batch_in_order(spark, tmp_path):
     assert seen == [[5], [], [3], [9]]
     with pytest.raises(QueryError, match="at least one table"):
         feed(spark, [])
+
+
+@pytest.mark.parametrize(("column", "checked"), [("v", "false"), ("rand()", "true")])
+def test_row_checksums_of_the_shuffle_stay_on_where_a_map_task_may_differ_when_repeated(
+    spark, drain, collected, column, checked
+):
+    rows = feed(spark, [batch(1, 20, 0)]).selectExpr("k", "ts", f"{column} as v")
+    run = drain(fx.aggregate(rows, by="k", n=fx.count()).adapt(sites=2, partitions=8), collected)
+    for name in ("enabled", "enableFullRetryOnMismatch"):
+        setting = f"spark.sql.shuffle.orderIndependentChecksum.{name}"
+        assert run._session.conf.get(setting, "true") == checked
+        assert spark.conf.get(setting, "true") == "true", "the user's own session is left alone"
