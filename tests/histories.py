@@ -280,31 +280,38 @@ def cut(draw: Any, schemas: list[pa.Schema], keys: dict[str, str], rows: int, le
 
 
 @st.composite
-def join_cases(draw: Any, plan: str = "mjoin") -> Case:
+def join_cases(draw: Any, plan: str = "mjoin", *, steady: bool = False) -> Case:
+    """A join; `steady` for a short window over many batches in which every key keeps getting rows."""
     # moves and re-plans show only in what several batches make of rows that meet often
-    dense = plan == "tree" and draw(st.booleans())
-    count = draw(st.integers(3, 4) if dense else st.integers(2, 5))
+    dense = steady or (plan == "tree" and draw(st.booleans()))
+    count = draw(st.integers(2, 3) if steady else st.integers(3, 4) if dense else st.integers(2, 5))
     names = ["a", "b", "c", "d", "e"][:count]
     keys = {"k0": "boolean"} if dense else draw(key_columns())
     nested = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int64()))])
     payload = [("v", pa.int64()), ("s", pa.string()), ("n", nested), ("v", pa.float64()), ("s", pa.string())]
     schemas = [schema_of(keys, ("ts", TIME), payload[i]) for i in range(count)]
     bits = draw(st.sampled_from([64, 64, 3]))
-    lateness = draw(st.sampled_from([0, 3 * SECOND, 100 * SECOND]))
-    form = draw(st.sampled_from(["within", "between", "none", "untimed"]))
+    lateness = draw(st.sampled_from([0, SECOND] if steady else [0, 3 * SECOND, 100 * SECOND]))
+    form = draw(st.sampled_from(["within", "between"] if steady else ["within", "between", "none", "untimed"]))
     time = None if form == "untimed" else "ts"
     limits: dict[str, Any] = {}
     fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
     condition = "true"
     if form == "within":
-        span = draw(st.sampled_from([SECOND, 4 * SECOND, 30 * SECOND]))
+        span = draw(st.sampled_from([SECOND, 2 * SECOND] if steady else [SECOND, 4 * SECOND, 30 * SECOND]))
         limits = {"within": f"{span} microseconds"}
         fits = lambda times: max(times.values()) - min(times.values()) <= span  # noqa: E731
         times = ", ".join(f"epoch_us({name}.ts)" for name in names)
         condition = f"greatest({times}) - least({times}) <= {span}"
     elif form == "between":
         limits, fits, condition = draw(pair_limits(names))
-    batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4, least=3 if dense else 1)
+    if steady:
+        batches = [
+            [draw(tables(schema, keys, 3, number * SECOND, SECOND)) for schema in schemas]
+            for number in range(draw(st.integers(6, 14)))
+        ]
+    else:
+        batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4, least=3 if dense else 1)
     limits["lateness"] = f"{lateness} microseconds"
     if plan == "tree":
         seed = draw(st.integers(0, 2**31), label="tree")

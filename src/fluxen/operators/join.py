@@ -35,7 +35,7 @@ from fluxen.operators.base import EMIT_ROWS, Input, SiteBatch, portion
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order, sorted_union
 from fluxen.operators.probe import Bounds, Probe, Side, arrivals, mixtures
 from fluxen.state.runs import Run
-from fluxen.state.segment import column, hashes
+from fluxen.state.segment import SegmentRef, column, hashes
 from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json
 
 GATHER_ROWS = 1 << 18
@@ -134,6 +134,20 @@ class Join:
         # t_i - t_j <= -reach[i][j] for a future row of input i, and t_i >= its watermark
         return tuple(
             max(MIN_TIME, min(following[i] + self.reach[i][j] for i in range(self.inputs) if i != j))
+            for j in range(self.sides)
+        )
+
+    def meets(self, one: SegmentRef, other: SegmentRef) -> bool:
+        i, j = one.side, other.side
+        ahead, behind = other.t_max - one.t_min, one.t_max - other.t_min
+        return i != j and ahead >= self.reach[i][j] and behind >= self.reach[j][i]
+
+    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
+        return tuple(
+            min(
+                (max(MIN_TIME, ref.t_min + self.reach[ref.side][j]) for ref in others if ref.side != j),
+                default=MAX_TIME,
+            )
             for j in range(self.sides)
         )
 
