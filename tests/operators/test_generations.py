@@ -207,6 +207,31 @@ def test_inspect_tells_what_is_on_disk(tmp_path):
     assert {entry["side"] for entry in found["stages"][0]["generations"]} == {0}
 
 
+def test_a_row_whose_window_closes_in_the_batch_that_cleans_up_still_owes_to_that_batch(tmp_path):
+    query = bench(tmp_path, within="3 seconds")
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
+    query.step(1, [rows((2, 0, 0)), rows((2, 0, 0))], change=clean)
+    # new rows do not see groups that are being cleaned up, and the watermark passes what is on disk
+    found = pairs(query.step(2, [rows((2, 20, 0)), rows((1, 2, 20), (2, 20, 0))]))
+    for number, second in enumerate([30, 40, 50], start=3):
+        found += pairs(query.step(number, [rows((2, second, 0)), rows((2, second, 0))]))
+    assert [pair for pair in found if pair != (0, 0)] == [(10, 20)]
+    assert min(ref.t_min for ref in query.epoch.stages[0].segments) >= 30 * 1_000_000
+
+
+def test_merging_active_runs_keeps_dead_rows_that_owe_to_a_generation_on_disk(tmp_path):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="10 seconds")
+    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8)
+    query.step(0, [rows(), rows((1, 0, 20), (1, 9, 21))], change=to_disk)
+    query.step(1, [rows((1, 1, 10), (3, 9, 0)), rows()])
+    for number, second in enumerate([12, 12, 13, 13], start=2):  # the watermark passes second 11
+        query.step(number, [rows((3, second, 0)), rows((4, second, 0))])
+    runs = [ref for ref in query.epoch.stages[0].segments if ref.side == 0 and not ref.generation]
+    assert any(ref.first_epoch == 1 and ref.last_epoch > 1 for ref in runs), "the runs were merged"
+    found = [pair for second in (40, 50) for pair in pairs(query.step(second, [rows((5, second, 0))] * 2))]
+    assert [pair for pair in found if pair != (0, 0)] == [(10, 20), (10, 21)]
+
+
 def stream(query: ft.Bench, seconds: int, *, change=None, per_second=lambda second: 20, keys: int = 4) -> dict:
     """A batch per second: all results, and after each batch what is on disk and whether it cleaned up."""
     seen: dict[str, list] = {
