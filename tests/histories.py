@@ -19,6 +19,7 @@ from fluxen.control.balance import lifetime, move_by_track
 from fluxen.operators import functions as fx
 from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.tree import TreeJoin
+from fluxen.partitioning import Partitioner
 from fluxen.policies import Policy, Static
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
@@ -187,6 +188,7 @@ def replay(
     can_isolate: bool = True,
     spills: bool = False,
     policy: Callable[[], Policy] = Static,
+    partitioner: Partitioner | None = None,
 ) -> list[str]:
     """Run the case through a random history and give back what an idempotent sink would hold."""
     delivered: dict[int, list[dict[str, Any]]] = {}
@@ -201,6 +203,7 @@ def replay(
 
     def opened(crash: int | None) -> ft.Bench:
         options = {"sites": 2, "partitions": 8, "sink": sink, "crash_after": crash, "memory": memory, "policy": policy}
+        options["partitioner"] = partitioner
         options["piece_bytes"] = 100 if spills else None  # a row or two at a time
         return ft.Bench(case.stages, directory, **options, **history.buffer())
 
@@ -386,17 +389,18 @@ AGGREGATES = {
 
 
 @st.composite
-def aggregate_cases(draw: Any) -> Case:
+def aggregate_cases(draw: Any, least: int = 1) -> Case:
     keys = draw(key_columns())
     schema = schema_of(keys, ("ts", TIME), ("v", pa.int64()), ("x", pa.float64()), ("s", pa.string()))
     form = draw(st.sampled_from(["running", "last", "tumbling"]))
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     chosen = {name: AGGREGATES[name] for name in names}
     lateness = draw(st.sampled_from([0, 3 * SECOND]))
-    batches = cut(draw, [schema], keys, rows=12)
+    batches = cut(draw, [schema], keys, rows=12, least=least)
     tables_ = [batch[0] for batch in batches]
     bits = draw(st.sampled_from([64, 64, 3]))
     options: dict[str, Any] = {"lateness": f"{lateness} microseconds", "bits": bits}
+    options["tasks"] = draw(st.sampled_from([0, 1, 3]), label="tasks that combine rows first")
     ends = False
     if form == "last":
         n = draw(st.sampled_from([1, 2, 3, 5, 10]))
@@ -416,7 +420,7 @@ def aggregate_cases(draw: Any) -> Case:
     def query(streams: list[Any]) -> Any:
         import fluxen
 
-        words = {name: value for name, value in options.items() if name != "bits"}
+        words = {name: value for name, value in options.items() if name not in ("bits", "tasks")}
         return fluxen.aggregate(streams[0], list(keys), "ts", **words, **chosen)
 
     return Case([stage], batches, expected, query, ends)
