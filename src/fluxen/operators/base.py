@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from fluxen.state.generations import Spans
 from fluxen.state.routing import Routing
 from fluxen.state.runs import Run
 from fluxen.state.segment import SegmentRef
@@ -120,8 +121,8 @@ class SiteBatch:
 class Spillable(Protocol):
     """An operator whose groups may have generations of state that have not met."""
 
-    def meets(self, one: SegmentRef, other: SegmentRef) -> bool:
-        """Whether a row of one segment and a row of the other can be part of one result, as far as their times tell."""
+    def meets(self, one: SegmentRef, others: Spans) -> Mask:
+        """Of which of these segments a row can be in one result with a row of the given one, as far as times tell."""
 
     def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
         """Per side: earlier rows can meet none of these segments' rows."""

@@ -34,9 +34,10 @@ from fluxen.errors import QueryError
 from fluxen.operators.base import EMIT_ROWS, Input, SiteBatch, portion
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order, sorted_union
 from fluxen.operators.probe import Bounds, Probe, Side, arrivals, mixtures
+from fluxen.state.generations import Spans
 from fluxen.state.runs import Run
 from fluxen.state.segment import SegmentRef, column, hashes
-from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json
+from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
 
 GATHER_ROWS = 1 << 18
 """State rows gathered at a time, about; a single key may have more."""
@@ -137,10 +138,11 @@ class Join:
             for j in range(self.sides)
         )
 
-    def meets(self, one: SegmentRef, other: SegmentRef) -> bool:
-        i, j = one.side, other.side
-        ahead, behind = other.t_max - one.t_min, one.t_max - other.t_min
-        return i != j and ahead >= self.reach[i][j] and behind >= self.reach[j][i]
+    def meets(self, one: SegmentRef, others: Spans) -> Mask:
+        i, reach = one.side, np.array(self.reach, dtype=np.int64)
+        ahead = others.t_max - one.t_min >= reach[i, others.side]
+        behind = one.t_max - others.t_min >= reach[others.side, i]
+        return np.asarray((others.side != i) & ahead & behind, dtype=np.bool_)
 
     def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
         return tuple(

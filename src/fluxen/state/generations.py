@@ -16,23 +16,34 @@ Labels of generations grow with the epochs and no two generations of a group sha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from fluxen.state.routing import mask_of, ranges
 from fluxen.state.segment import SegmentRef
-from fluxen.typing import Floats, Mask
+from fluxen.typing import Floats, Ints, Mask
 
 Groups = Iterable[int]
-Meets: TypeAlias = Callable[[SegmentRef, SegmentRef], bool]
-"""Whether a row of one segment and a row of the other can be part of one result, as far as their times tell."""
 
 
-def whatever(one: SegmentRef, other: SegmentRef) -> bool:
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Sides and time ranges of segments, as columns."""
+
+    side: Ints
+    t_min: Ints
+    t_max: Ints
+
+
+Meets: TypeAlias = Callable[[SegmentRef, Spans], Mask]
+"""Of which of these segments a row can be in one result with a row of the given one, as far as their times tell."""
+
+
+def whatever(one: SegmentRef, others: Spans) -> Mask:
     """For operators without time bounds: any two rows can meet."""
-    return True
+    return np.ones(len(others.side), dtype=np.bool_)
 
 
 def cleaned_label(epoch: int) -> int:
@@ -82,20 +93,29 @@ def on_disk(refs: Sequence[SegmentRef], size: int) -> Mask:
 def owing(refs: Sequence[SegmentRef], size: int, meets: Meets = whatever) -> Mask:
     """Groups whose generations can still meet: combinations across them have not been produced."""
     owed = np.zeros(size, dtype=np.bool_)
-    for ref in refs:
-        if ref.generation:  # of two generations, one is on disk
-            owed |= debts(ref, refs, meets, size)
+    spilled = [ref for ref in refs if ref.generation]  # of two generations, one is on disk
+    if spilled:
+        debts = _Debts(refs, meets, size)
+        for ref in spilled:
+            owed |= debts.of(ref)
     return owed
 
 
-def debts(ref: SegmentRef, refs: Sequence[SegmentRef], meets: Meets, size: int) -> Mask:
-    """Groups in which rows of `ref` may still owe results: to rows of another generation that they can meet."""
-    mine = mask_of(ref.live, size)
-    owed = np.zeros(size, dtype=np.bool_)
-    for other in refs:
-        if other.generation != ref.generation and meets(ref, other):
-            owed |= mask_of(other.live, size)
-    return mine & owed
+class _Debts:
+    """Who owes what to whom, among segments that are compared with each other many times."""
+
+    def __init__(self, refs: Sequence[SegmentRef], meets: Meets, size: int) -> None:
+        self._meets, self._size = meets, size
+        self._generation = np.array([ref.generation for ref in refs], dtype=np.int64)
+        self._spans = Spans(
+            *(np.array([getattr(ref, name) for ref in refs], dtype=np.int64) for name in ("side", "t_min", "t_max"))
+        )
+        self._live = np.array([mask_of(ref.live, size) for ref in refs]).reshape(len(refs), size)
+
+    def of(self, ref: SegmentRef) -> Mask:
+        """Groups in which rows of `ref` may still owe results: to rows of another generation that they can meet."""
+        partners = (self._generation != ref.generation) & self._meets(ref, self._spans)
+        return np.asarray(mask_of(ref.live, self._size) & self._live[partners].any(axis=0), dtype=np.bool_)
 
 
 def settled(refs: Sequence[SegmentRef], groups: Mask, horizons: Sequence[int]) -> list[SegmentRef]:
@@ -119,13 +139,15 @@ def expired(
     refs: Sequence[SegmentRef], horizons: Sequence[int], size: int, meets: Meets = whatever
 ) -> tuple[SegmentRef, ...]:
     """The segments without those nobody can meet any more; rows that may still owe results are kept, however old."""
+    dead = [ref.t_max < horizons[ref.side] for ref in refs]
+    if not any(dead) or not any(ref.generation for ref in refs):
+        return tuple(ref for ref, gone in zip(refs, dead) if not gone)
+    debts = _Debts(refs, meets, size)
     kept = []
-    spilled = any(ref.generation for ref in refs)
-    for ref in refs:
-        if ref.t_max >= horizons[ref.side]:
-            kept.append(ref)
-        elif spilled and (left := debts(ref, refs, meets, size)).any():
-            kept.append(replace(ref, live=ranges(left)))
+    for ref, gone in zip(refs, dead):
+        left = debts.of(ref) if gone else None
+        if left is None or left.any():
+            kept.append(ref if left is None else replace(ref, live=ranges(left)))
     return tuple(kept)
 
 
