@@ -115,6 +115,18 @@ class SiteBatch:
         return kept
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a stage has come after a batch: what its results to come follow from."""
+
+    watermarks: tuple[int, ...]
+    """per input: rows to come, and rows that wait, are not older, unless they are late"""
+    emitted: tuple[int, ...]
+    """per input: the watermark the batch worked under; what it closed is out"""
+    owed: tuple[int, ...]
+    """per side: the oldest time among the rows of groups that owe results; MAX_TIME if none do"""
+
+
 @runtime_checkable
 class Spillable(Protocol):
     """An operator whose groups may have generations of state that have not met."""
@@ -154,6 +166,13 @@ class Operator(Protocol):
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         """Per side: state rows with an earlier time are dead after a batch that worked under the watermarks `used`."""
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        """The result columns that carry event time, each with a time that no result to come lies below.
+
+        MIN_TIME where there is no such time. Results that only late rows of a source have made may lie below: to the
+        next stage they are late as well.
+        """
 
     def identity(self) -> Json:
         """What must not change between two runs on one checkpoint."""

@@ -267,7 +267,7 @@ class Run:
         if records:
             epoch = self._adapted(advance(before, self._stages, records, batch=batch), records, ran - started)
         else:  # not one row in the whole batch
-            epoch = rested(before, batch=batch)
+            epoch = rested(before, self._stages, batch=batch)
         self._log.commit(epoch)
         self._epoch = epoch
         self._log.collect(number)

@@ -182,7 +182,7 @@ def _check_key_types(names: list[str], dfs: list[DataFrame], keys: list[list[str
 def _join_output(
     names: list[str], dfs: list[DataFrame], keys: list[list[str]], times: list[str | None]
 ) -> tuple[list[OutputColumn], list[st.StructField]]:
-    output = [OutputColumn(name=key, side=0, column=key) for key in keys[0]]
+    output = [OutputColumn(name=key, side=0, column=key, key_time=key == times[0]) for key in keys[0]]
     fields = [st.StructField(key, field(dfs[0], key, "key").dataType) for key in keys[0]]
     for side, (name, df, key, time) in enumerate(zip(names, dfs, keys, times)):
         for column in df.schema.fields:
@@ -255,6 +255,7 @@ def _last_stage(
         time=time if time not in keys else None,
         time_type=None if time is None else _time_type(df, time),
         described=described,
+        clock=time,
     )
     timed = [field(df, operator.time, "event time")] if operator.time else []
     fields = [*_key_fields(df, keys), *timed, *(st.StructField(m.name, result_spark_type(df, m)) for m in measured)]
@@ -286,16 +287,17 @@ def _combining_stage(
     fields = _key_fields(df, keys)
     group, size = list(keys), 0
     if window is None:
-        operator = Running(keys=tuple(keys), measures=measured, described=described)
+        operator = Running(keys=tuple(keys), measures=measured, described=described, clock=time)
     else:
         assert time is not None
         size = microseconds(window, "window", positive=True)
+        kind = _time_type(df, time)
         operator = Tumbling(
-            keys=tuple(keys), measures=measured, size=size, time_type=_time_type(df, time), described=described
+            keys=tuple(keys), measures=measured, size=size, time_type=kind, described=described, clock=time
         )
-        kind = field(df, time, "event time").dataType
+        stamp = field(df, time, "event time").dataType
         fields.append(
-            st.StructField("window", st.StructType([st.StructField("start", kind), st.StructField("end", kind)]))
+            st.StructField("window", st.StructType([st.StructField("start", stamp), st.StructField("end", stamp)]))
         )
         group.append("_w")
     fields += [st.StructField(measure.name, result_spark_type(df, measure)) for measure in measured]
