@@ -333,10 +333,8 @@ def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:
 
 def idle_due(epoch: Epoch, stages: Sequence[Stage], elapsed: float) -> bool:
     """Whether an epoch without rows would let go of an input that has been idle, now that so many seconds passed."""
-    return any(
-        marks.following(
-            state.late_before, marks.quiet(state.quiet, (False,) * stage.operator.inputs, elapsed, stage.idle), stage.idle
-        )
-        != state.late_before
-        for stage, state in zip(stages, epoch.stages)
-    )
+    for stage, state in zip(stages, epoch.stages):
+        quiet = marks.quiet(state.quiet, (False,) * stage.operator.inputs, elapsed, stage.idle)
+        if marks.following(state.late_before, quiet, stage.idle) != state.late_before:
+            return True
+    return False

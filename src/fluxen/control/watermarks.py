@@ -23,9 +23,7 @@ Idle = tuple[int | None, ...]
 
 def seen(before: Marks, latest: Sequence[int | None], lateness: Marks) -> Marks:
     """Per input of a source: the latest event time so far, less the lateness; a mark never goes back."""
-    return tuple(
-        mark if time is None else max(mark, time - late) for mark, time, late in zip(before, latest, lateness)
-    )
+    return tuple(mark if time is None else max(mark, time - late) for mark, time, late in zip(before, latest, lateness))
 
 
 def fed(before: Marks, bound: int, lateness: Marks) -> Marks:

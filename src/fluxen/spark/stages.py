@@ -25,6 +25,7 @@ from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.tree import TreeJoin
 from fluxen.operators.wire import IN, WEIGHT, Wire
 from fluxen.spark.partials import Partials, measures, partials, result_spark_type
+from fluxen.spark.sources import DELAY, lateness_of
 from fluxen.spark.split import event_time, field, hashable_columns, key_hashes, lay_out, quoted
 from fluxen.spark.types import arrow_schema, arrow_type
 from fluxen.state.segment import H2, H, T
@@ -48,15 +49,19 @@ class StagePlan:
     wire: Wire
     wire_schema: st.StructType
     schema: st.StructType
+    times: tuple[str | None, ...] = ()
+    """per input: its event-time column"""
 
 
 def _plan(
     operator: Operator,
     lateness: tuple[int, ...],
     inputs: Sequence[DataFrame],
+    times: Sequence[str | None],
     project: Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]],
     fields: Sequence[st.StructField],
     combining: Callable[[DataFrame], Partials] | None = None,
+    idle: tuple[int | None, ...] = (),
 ) -> StagePlan:
     """Run the layout functions once on templates to learn the wire layout."""
     names = [found.name for found in fields]
@@ -72,13 +77,20 @@ def _plan(
         prepare, wire = partial.of, partial.wire
         laid_out = prepare(laid_out, True)
     return StagePlan(
-        stage=Stage(operator=operator, lateness=lateness),
+        stage=Stage(operator=operator, lateness=lateness, time=times[0], idle=idle),
         project=lambda streams: project(streams)[0],
         prepare=prepare,
         wire=wire,
         wire_schema=laid_out.schema,
-        schema=st.StructType(list(fields)),
+        schema=st.StructType([_unmarked(found) for found in fields]),
+        times=tuple(times),
     )
+
+
+def _unmarked(found: st.StructField) -> st.StructField:
+    """A result column without what withWatermark() noted: the results' watermark is the stage's."""
+    kept = {name: value for name, value in found.metadata.items() if name != DELAY}
+    return st.StructField(found.name, found.dataType, found.nullable, kept)
 
 
 def _keys(by: Keys, what: str) -> list[str]:
@@ -112,8 +124,9 @@ def join_stage(
     time: str | Mapping[str, str] | None,
     within: Length | None,
     between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None,
-    lateness: Length | Mapping[str, Length],
+    lateness: Length | Mapping[str, Length] | None,
     plan: str = "mjoin",
+    idle: Length | Mapping[str, Length] | None = None,
 ) -> StagePlan:
     names = list(inputs)
     if plan not in ("mjoin", "tree"):
@@ -137,7 +150,10 @@ def join_stage(
     }
     kind = TreeJoin if plan == "tree" else Join
     operator = kind(names=tuple(names), low=low, output=tuple(output), described=described)
-    late = tuple(microseconds(_each(lateness, name, "lateness"), f"lateness of {name!r}") for name in names)
+    late = tuple(
+        lateness_of(df, when, _stated(lateness, name, df), f"lateness of {name!r}", f"input {name!r}")
+        for name, df, when in zip(names, dfs, times)
+    )
 
     def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
         parts = []
@@ -151,7 +167,29 @@ def join_stage(
             parts.append((df.where(present), hashed, [(c, c) for c in stored]))
         return lay_out(parts)
 
-    return _plan(operator, late, dfs, project, fields)
+    return _plan(operator, late, dfs, times, project, fields, idle=_idle(idle, names, time))
+
+
+def _stated(lateness: Any, name: str, df: DataFrame) -> Any:
+    """The lateness given for one input; a mapping may leave out those with withWatermark()."""
+    if isinstance(lateness, Mapping) and name not in lateness and any(DELAY in f.metadata for f in df.schema.fields):
+        return None
+    return _each(lateness, name, "lateness")
+
+
+def _idle(given: Length | Mapping[str, Length] | None, names: list[str], time: Any) -> tuple[int | None, ...]:
+    """Per input, how long it may be silent; a mapping need not name all of them."""
+    if given is None:
+        return ()
+    if time is None:
+        raise QueryError("idle needs the event time: without it there is no watermark to hold back; pass time='column'")
+    lengths = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    unknown = [name for name in lengths if name not in names]
+    if unknown:
+        raise QueryError(f"idle names input {unknown[0]!r}; there are: {', '.join(names)}")
+    return tuple(
+        microseconds(lengths[name], f"idle of {name!r}", positive=True) if name in lengths else None for name in names
+    )
 
 
 def _each(given: Any, name: str, what: str) -> Any:
@@ -205,13 +243,13 @@ def aggregate_stage(
     time: str | None,
     last: int | None,
     window: Length | None,
-    lateness: Length,
+    lateness: Length | None,
     aggregates: Mapping[str, Aggregate],
 ) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of aggregate()")
     measured = measures(df, aggregates)
-    late = (microseconds(lateness, "lateness"),)
+    late = (lateness_of(df, time, lateness, "lateness", "the input of aggregate()"),)
     if last is not None and window is not None:
         raise QueryError("give either last or window, not both")
     if time is None and (window is not None or any(m.kind in ("first", "last") for m in measured)):
@@ -266,7 +304,7 @@ def _last_stage(
         hashed = [*key_hashes(stream, keys, nulls=True), _time_or_first(stream, time)]
         return lay_out([(stream, hashed, [(c, c) for c in stored])])
 
-    return _plan(operator, late, [df], project, fields)
+    return _plan(operator, late, [df], [time], project, fields)
 
 
 def _time_or_first(df: DataFrame, time: str | None) -> Column:
@@ -312,7 +350,7 @@ def _combining_stage(
             rows = rows.where(F.col(T) > MIN_TIME).withColumn("_w", end)
         return rows, Wire(inputs=(), exact=True)
 
-    return _plan(operator, late, [df], project, fields, lambda rows: partials(rows, group, measured))
+    return _plan(operator, late, [df], [time], project, fields, lambda rows: partials(rows, group, measured))
 
 
 # ---- distinct and user code
@@ -341,7 +379,9 @@ def _row_project(
     return project
 
 
-def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length) -> StagePlan:
+def distinct_stage(
+    df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length | None
+) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of distinct()")
     for key in keys:
@@ -352,8 +392,8 @@ def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | N
     span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
     described = {"by": _described(df, keys), "time": time, "within": None if within is None else span}
     operator = Distinct(columns=columns, ties=ties, within=span, described=described)
-    late = (microseconds(lateness, "lateness"),)
-    return _plan(operator, late, [df], _row_project(keys, time, timed_only=True), df.schema.fields)
+    late = (lateness_of(df, time, lateness, "lateness", "the input of distinct()"),)
+    return _plan(operator, late, [df], [time], _row_project(keys, time, timed_only=True), df.schema.fields)
 
 
 def stateful_stage(df: DataFrame, by: Keys | None, time: str | None, operator: Any) -> StagePlan:
@@ -377,7 +417,8 @@ def stateful_stage(df: DataFrame, by: Keys | None, time: str | None, operator: A
     runner = Stateful(
         operator=operator, columns=columns, ties=ties, results=arrow_schema(schema.fields), described=described
     )
-    return _plan(runner, (0,), [df], _row_project(keys, time, timed_only=False), schema.fields)
+    late = (lateness_of(df, time, None, "lateness", "the input of stateful()"),)
+    return _plan(runner, late, [df], [time], _row_project(keys, time, timed_only=False), schema.fields)
 
 
 def _parse_ddl(df: DataFrame, ddl: str) -> st.StructType:
