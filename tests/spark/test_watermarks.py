@@ -43,7 +43,7 @@ def renamed_in_a_view(stream: Any) -> Any:
 
 def computed(stream: Any) -> Any:
     packed = stream.select(F.struct("k", "ts", "v").alias("body"))
-    return packed.where("body.k = 1").select("body.k", "body.ts", "body.v").where("v = 1")
+    return packed.where("body is not null and body.k = 1").select("body.k", "body.ts", "body.v").where("v = 1")
 
 
 def without_zone(stream: Any) -> Any:
@@ -111,7 +111,7 @@ def test_with_watermark_is_never_ignored(spark):
         counted(stream.drop("ts2"))
     with pytest.raises(QueryError, match="its time is None"):
         fx.aggregate(stream, by="k", n=fx.count())
-    with pytest.raises(QueryError, match="10000 milliseconds.*lateness is '5 seconds'; leave one of the two out"):
+    with pytest.raises(QueryError, match=r"10000 milliseconds.*lateness is '5 seconds'; leave one of the two out"):
         fx.distinct(stream, by="k", time="ts2", lateness="5 seconds")
 
 
