@@ -62,6 +62,10 @@ chaos: env  ## kill the driver at many random moments and compare with the oracl
 hunt: env  ## property tests with new random cases, HUNT times as many
 	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py
 
+.PHONY: soak
+soak: env  ## a compressed month of several queries: does anything grow? Table and plot into $(OUT)/soak; about an hour
+	@$(BIN)/python -m fluxen.bench.soak --out $(OUT)/soak
+
 .PHONY: bench
 bench: env  ## measure against Spark's own operators; JSON into $(OUT)/bench
 	@mkdir -p $(OUT)/bench

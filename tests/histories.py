@@ -19,6 +19,7 @@ from fluxen.control.balance import lifetime, move_by_track
 from fluxen.operators import functions as fx
 from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.tree import TreeJoin
+from fluxen.partitioning import Partitioner
 from fluxen.policies import Policy, Static
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
@@ -193,6 +194,7 @@ def replay(
     can_isolate: bool = True,
     spills: bool = False,
     policy: Callable[[], Policy] = Static,
+    partitioner: Partitioner | None = None,
 ) -> list[str]:
     """Run the case through a random history and give back what an idempotent sink would hold."""
     delivered: dict[int, list[dict[str, Any]]] = {}
@@ -207,6 +209,7 @@ def replay(
 
     def opened(crash: int | None) -> ft.Bench:
         options = {"sites": 2, "partitions": 8, "sink": sink, "crash_after": crash, "memory": memory, "policy": policy}
+        options["partitioner"] = partitioner
         options["piece_bytes"] = 100 if spills else None  # a row or two at a time
         return ft.Bench(case.stages, directory, **options, **history.buffer())
 
@@ -292,31 +295,38 @@ def cut(draw: Any, schemas: list[pa.Schema], keys: dict[str, str], rows: int, le
 
 
 @st.composite
-def join_cases(draw: Any, plan: str = "mjoin") -> Case:
+def join_cases(draw: Any, plan: str = "mjoin", *, steady: bool = False) -> Case:
+    """A join; `steady` for a short window over many batches in which every key keeps getting rows."""
     # moves and re-plans show only in what several batches make of rows that meet often
-    dense = plan == "tree" and draw(st.booleans())
-    count = draw(st.integers(3, 4) if dense else st.integers(2, 5))
+    dense = steady or (plan == "tree" and draw(st.booleans()))
+    count = draw(st.integers(2, 3) if steady else st.integers(3, 4) if dense else st.integers(2, 5))
     names = ["a", "b", "c", "d", "e"][:count]
     keys = {"k0": "boolean"} if dense else draw(key_columns())
     nested = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int64()))])
     payload = [("v", pa.int64()), ("s", pa.string()), ("n", nested), ("v", pa.float64()), ("s", pa.string())]
     schemas = [schema_of(keys, ("ts", TIME), payload[i]) for i in range(count)]
     bits = draw(st.sampled_from([64, 64, 3]))
-    lateness = draw(st.sampled_from([0, 3 * SECOND, 100 * SECOND]))
-    form = draw(st.sampled_from(["within", "between", "none", "untimed"]))
+    lateness = draw(st.sampled_from([0, SECOND] if steady else [0, 3 * SECOND, 100 * SECOND]))
+    form = draw(st.sampled_from(["within", "between"] if steady else ["within", "between", "none", "untimed"]))
     time = None if form == "untimed" else "ts"
     limits: dict[str, Any] = {}
     fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
     condition = "true"
     if form == "within":
-        span = draw(st.sampled_from([SECOND, 4 * SECOND, 30 * SECOND]))
+        span = draw(st.sampled_from([SECOND, 2 * SECOND] if steady else [SECOND, 4 * SECOND, 30 * SECOND]))
         limits = {"within": f"{span} microseconds"}
         fits = lambda times: max(times.values()) - min(times.values()) <= span  # noqa: E731
         times = ", ".join(f"epoch_us({name}.ts)" for name in names)
         condition = f"greatest({times}) - least({times}) <= {span}"
     elif form == "between":
         limits, fits, condition = draw(pair_limits(names))
-    batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4, least=3 if dense else 1)
+    if steady:
+        batches = [
+            [draw(tables(schema, keys, 3, number * SECOND, SECOND)) for schema in schemas]
+            for number in range(draw(st.integers(6, 14)))
+        ]
+    else:
+        batches = cut(draw, schemas, keys, rows=6 if count < 4 else 4, least=3 if dense else 1)
     limits["lateness"] = f"{lateness} microseconds"
     if plan == "tree":
         seed = draw(st.integers(0, 2**31), label="tree")
@@ -391,17 +401,18 @@ AGGREGATES = {
 
 
 @st.composite
-def aggregate_cases(draw: Any) -> Case:
+def aggregate_cases(draw: Any, least: int = 1) -> Case:
     keys = draw(key_columns())
     schema = schema_of(keys, ("ts", TIME), ("v", pa.int64()), ("x", pa.float64()), ("s", pa.string()))
     form = draw(st.sampled_from(["running", "last", "tumbling"]))
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     chosen = {name: AGGREGATES[name] for name in names}
     lateness = draw(st.sampled_from([0, 3 * SECOND]))
-    batches = cut(draw, [schema], keys, rows=12)
+    batches = cut(draw, [schema], keys, rows=12, least=least)
     tables_ = [batch[0] for batch in batches]
     bits = draw(st.sampled_from([64, 64, 3]))
     options: dict[str, Any] = {"lateness": f"{lateness} microseconds", "bits": bits}
+    options["tasks"] = draw(st.sampled_from([0, 1, 3]), label="tasks that combine rows first")
     ends = False
     if form == "last":
         n = draw(st.sampled_from([1, 2, 3, 5, 10]))
@@ -421,7 +432,7 @@ def aggregate_cases(draw: Any) -> Case:
     def query(streams: list[Any]) -> Any:
         import fluxen
 
-        words = {name: value for name, value in options.items() if name != "bits"}
+        words = {name: value for name, value in options.items() if name not in ("bits", "tasks")}
         return fluxen.aggregate(streams[0], list(keys), "ts", **words, **chosen)
 
     return Case([stage], batches, expected, query, ends)
@@ -457,7 +468,7 @@ def distinct_cases(draw: Any) -> Case:
 @st.composite
 def staged_cases(draw: Any, plan: str = "mjoin") -> Case:
     """A join that feeds aggregates: what they make of its results must not depend on when these come."""
-    joined = draw(join_cases(plan))
+    joined = draw(join_cases(plan, steady=plan == "mjoin" and draw(st.sampled_from([False, False, True]))))
     assume(joined.time is not None)  # without event time there is nothing that results could come late by
     first, (key, *_) = joined.stages[0].schema, joined.stages[0].schema.names
     times = [name for name in first.names if name.endswith("_ts")]

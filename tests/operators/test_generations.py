@@ -12,12 +12,14 @@ from fluxen.control import spilling
 from fluxen.errors import DamagedError, StorageError
 from fluxen.operators import spilling as site_spilling
 from fluxen.operators.join import Join, OutputColumn, pair_bounds
+from fluxen.policies import ActiveDisk, ForecastDisk, LazyDisk, LocalDisk
 from fluxen.state.generations import on_disk, owing
 from fluxen.state.segment import _verified
 
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", TIME), ("v", pa.int64())])
 GROUPS = list(range(8))
+SIDE = 10_000_000
 
 
 def rows(*triples: tuple[int, int, int]) -> pa.Table:
@@ -203,3 +205,98 @@ def test_inspect_tells_what_is_on_disk(tmp_path):
     assert sum(group["spilled_rows"] for group in groups) == 500
     assert sum(group["rows"] for group in groups) == 1
     assert {entry["side"] for entry in found["stages"][0]["generations"]} == {0}
+
+
+def test_a_row_whose_window_closes_in_the_batch_that_cleans_up_still_owes_to_that_batch(tmp_path):
+    query = bench(tmp_path, within="3 seconds")
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
+    query.step(1, [rows((2, 0, 0)), rows((2, 0, 0))], change=clean)
+    # new rows do not see groups that are being cleaned up, and the watermark passes what is on disk
+    found = pairs(query.step(2, [rows((2, 20, 0)), rows((1, 2, 20), (2, 20, 0))]))
+    for number, second in enumerate([30, 40, 50], start=3):
+        found += pairs(query.step(number, [rows((2, second, 0)), rows((2, second, 0))]))
+    assert [pair for pair in found if pair != (0, 0)] == [(10, 20)]
+    assert min(ref.t_min for ref in query.epoch.stages[0].segments) >= 30 * 1_000_000
+
+
+def test_merging_active_runs_keeps_dead_rows_that_owe_to_a_generation_on_disk(tmp_path):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="10 seconds")
+    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8)
+    query.step(0, [rows(), rows((1, 0, 20), (1, 9, 21))], change=to_disk)
+    query.step(1, [rows((1, 1, 10), (3, 9, 0)), rows()])
+    for number, second in enumerate([12, 12, 13, 13], start=2):  # the watermark passes second 11
+        query.step(number, [rows((3, second, 0)), rows((4, second, 0))])
+    runs = [ref for ref in query.epoch.stages[0].segments if ref.side == 0 and not ref.generation]
+    assert any(ref.first_epoch == 1 and ref.last_epoch > 1 for ref in runs), "the runs were merged"
+    found = [pair for second in (40, 50) for pair in pairs(query.step(second, [rows((5, second, 0))] * 2))]
+    assert [pair for pair in found if pair != (0, 0)] == [(10, 20), (10, 21)]
+
+
+def stream(query: ft.Bench, seconds: int, *, change=None, per_second=lambda second: 20, keys: int = 4) -> dict:
+    """A batch per second: all results, and after each batch what is on disk and whether it cleaned up."""
+    seen: dict[str, list] = {
+        name: [] for name in ("results", "oldest", "rows", "files", "cleaned", "active", "spilled")
+    }
+    for second in range(seconds):
+        count = per_second(second)
+        sent = [(row % keys, second, second * 100 + row) for row in range(count)]
+        sides = [rows(*sent), rows(*((key, when, SIDE + value) for key, when, value in sent))]
+        seen["cleaned"].append(bool(query.epoch.stages[0].cleaning))
+        seen["results"] += pairs(query.step(second, sides, change=change if second == 2 else None))
+        state = query.epoch.stages[0]
+        disk = [ref for ref in state.segments if ref.generation]
+        seen["oldest"].append(second - min((ref.t_min for ref in disk), default=second * 1_000_000) // 1_000_000)
+        seen["rows"].append(sum(ref.rows for ref in disk))
+        seen["active"].append(sum(ref.rows for ref in state.segments if not ref.generation))
+        seen["files"].append(len({ref.name for ref in state.segments}))
+        seen["spilled"].append(0.0 if state.history is None else float(state.history.spilled.sum()))
+    seen["results"] += pairs(query.cleanup())
+    return seen
+
+
+def within_three_seconds(seconds: int, per_second=lambda second: 20, keys: int = 4) -> list[tuple[int, int]]:
+    """The results of `stream` with within="3 seconds"."""
+    sent = [(s, row % keys, s * 100 + row) for s in range(seconds) for row in range(per_second(s))]
+    return sorted((v, SIDE + w) for s, k, v in sent for t, j, w in sent if k == j and abs(s - t) <= 3)
+
+
+def test_a_windowed_join_with_a_spilled_group_forgets_what_the_window_has_passed(tmp_path):
+    """Every batch brings the spilled groups new rows, so they always owe something: only ever the window's worth."""
+    query = bench(tmp_path, within="3 seconds")
+    seen = stream(query, 60, change=to_disk)
+    assert sorted(seen["results"]) == within_three_seconds(60)
+    assert max(seen["oldest"]) <= 3 * 3 + 1, "rows on disk are at most a few windows old"
+    assert max(seen["rows"][20:]) <= 1.05 * max(seen["rows"][:20])
+    assert max(seen["files"][20:]) <= 1.05 * max(seen["files"][:20])
+    assert sum(seen["cleaned"]) <= 60 / 3 + 2, "a group is cleaned up about once per window, not once per batch"
+
+
+DISK_POLICIES = [LocalDisk, LazyDisk, ActiveDisk, ForecastDisk]
+
+
+@pytest.mark.parametrize("policy", DISK_POLICIES)
+def test_a_windowed_join_short_of_memory_keeps_no_more_than_the_window_under_every_policy(tmp_path, policy):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds")
+    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, memory=6_000, policy=policy)
+    seen = stream(query, 80, keys=40)
+    assert max(seen["rows"]) > 0, "memory was short enough to spill"
+    assert sorted(seen["results"]) == within_three_seconds(80, keys=40)
+    assert max(seen["oldest"]) <= 3 * 3 + 1
+    for what in ("rows", "files", "active", "spilled"):
+        assert max(seen[what][40:]) <= 1.1 * max(seen[what][:40]) + 1, what
+    assert sum(seen["cleaned"]) <= 0.6 * 80
+
+
+@pytest.mark.parametrize("policy", [LocalDisk, LazyDisk])
+def test_groups_come_back_when_what_they_had_on_disk_has_expired_and_memory_is_free(tmp_path, policy):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds")
+    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, memory=24_000, policy=policy)
+
+    def ebbing(second: int) -> int:
+        return 60 if second < 30 else 1
+
+    seen = stream(query, 70, keys=40, per_second=ebbing)
+    assert max(seen["rows"]) > 0, "memory was short enough to spill"
+    assert sorted(seen["results"]) == within_three_seconds(70, ebbing, keys=40)
+    assert not on_disk(query.epoch.stages[0].segments, 8).any()
+    assert seen["spilled"][-1] == 0

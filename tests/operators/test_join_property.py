@@ -28,3 +28,12 @@ def test_what_is_spilled_is_only_late_never_lost_or_doubled(case, history):
     with tempfile.TemporaryDirectory() as directory:
         results = replay(case, Histories(history), directory, spills=True)
     assert results == case.expected()
+
+
+@examples(60)
+@given(case=join_cases(steady=True), history=st.data())
+def test_spilled_keys_that_keep_getting_rows_lose_nothing_when_their_window_closes(case, history):
+    """Windows close over generations on disk again and again: each is settled once, then forgotten."""
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory, spills=True)
+    assert results == case.expected()

@@ -14,10 +14,11 @@ import numpy as np
 from fluxen.control import watermarks as marks
 from fluxen.control.balance import finish_tracks
 from fluxen.operators.aggregate import Tumbling
-from fluxen.operators.base import Operator
+from fluxen.operators.base import Operator, Spillable
 from fluxen.operators.tree import TreeJoin
 from fluxen.state import generations
 from fluxen.state.epoch import Epoch, StageState
+from fluxen.state.history import GroupHistory
 from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
@@ -156,7 +157,8 @@ def _advance_stage(
     horizons = stage.operator.horizons(before.watermarks, watermarks)
     sides = stage.operator.sides
     added = [ref for record in records for ref in record.added]
-    segments = _alive(before, records, [ref for ref in added if ref.side < sides], horizons, epoch)
+    present = _present(before, records, [ref for ref in added if ref.side < sides], epoch)
+    segments = _alive(stage.operator, before, present, horizons)
     buffer = (*_left(before.buffer, records, before.routing.size), *(ref for ref in added if ref.side >= sides))
     late = {**dict(before.waiting), epoch: before.late_before}
     after = replace(
@@ -167,6 +169,7 @@ def _advance_stage(
         cleaning=(),
         unspilling=(),
         trees=None if before.trees is None else before.trees.settled(before.routing),
+        history=_left_on_disk(before, present, segments),
         buffer=buffer,
         frontier=() if frontier == watermarks else frontier,
         quiet=quiet,
@@ -181,20 +184,39 @@ def _waiting(records: Sequence[CommitRecord], side: int) -> list[int]:
     return [time for time in times if time is not None]
 
 
-def _alive(
-    before: StageState,
-    records: Sequence[CommitRecord],
-    added: Sequence[SegmentRef],
-    horizons: tuple[int, ...],
-    epoch: int,
-) -> tuple[SegmentRef, ...]:
-    """The segments that still count: old ones less what was merged away, plus new ones, less what has expired."""
+def _present(
+    before: StageState, records: Sequence[CommitRecord], added: Sequence[SegmentRef], epoch: int
+) -> list[SegmentRef]:
+    """The segments after a batch, whatever their age: old ones less what was merged away, and new ones."""
     size = before.routing.size
-    refs = _left(before.segments, records, size)
+    refs: Sequence[SegmentRef] = _left(before.segments, records, size)
     if before.cleaning:
-        label = generations.cleaned_label(epoch)
-        refs = list(generations.relabeled(refs, generations.chosen(before.cleaning, size), label, active_only=False))
-    return generations.expired([*refs, *added], horizons, size)
+        label, groups = generations.cleaned_label(epoch), generations.chosen(before.cleaning, size)
+        refs = generations.relabeled(refs, groups, label, active_only=False)
+    return [*refs, *added]
+
+
+def _alive(
+    operator: Operator, before: StageState, present: Sequence[SegmentRef], horizons: tuple[int, ...]
+) -> tuple[SegmentRef, ...]:
+    """Those of the segments that still count: young enough to be met, or owing results."""
+    size = before.routing.size
+    if not isinstance(operator, Spillable):
+        return generations.expired(present, horizons, size)
+    if before.cleaning:
+        passed = operator.horizons(before.watermarks, before.watermarks)
+        present = generations.settled(present, generations.chosen(before.cleaning, size), passed)
+    return generations.expired(present, horizons, size, operator.meets)
+
+
+def _left_on_disk(
+    before: StageState, present: Sequence[SegmentRef], after: Sequence[SegmentRef]
+) -> GroupHistory | None:
+    """What the groups' history says about their bytes on disk, less those that have left it."""
+    if before.history is None:
+        return None
+    size = before.routing.size
+    return before.history.sized(size).left(generations.left_on_disk(present, after, size))
 
 
 def _left(refs: Sequence[SegmentRef], records: Sequence[CommitRecord], size: int) -> list[SegmentRef]:

@@ -60,12 +60,18 @@ def owes(epoch: Epoch) -> bool:
 
 def cleaning_up(epoch: Epoch) -> Epoch:
     """The same epoch with everything that owes results due for cleanup, as a flush starts from it."""
-    return replace(epoch, stages=tuple(cleanup(stage, owing_groups(stage)) for stage in epoch.stages))
+    shown = epoch.stats.get("stages", [])
+    stages = []
+    for number, stage in enumerate(epoch.stages):
+        held = np.zeros(stage.routing.size)
+        seen = shown[number]["groups"]["bytes"][: len(held)] if number < len(shown) else []
+        held[: len(seen)] = seen
+        stages.append(cleanup(stage, owing_groups(stage), held))
+    return replace(epoch, stages=tuple(stages))
 
 
 def observed(state: StageState, rows_in: Floats, rows_out: Floats, now: float) -> StageState:
     """The state with what a batch says about the groups."""
     size = state.routing.size
     history = (state.history or GroupHistory.none(size)).sized(size)
-    on_disk = generations.on_disk(state.segments, size)
-    return replace(state, history=history.after(rows_in, rows_out, now).back(~on_disk))
+    return replace(state, history=history.after(rows_in, rows_out, now))

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxen.operators.base import Operator, Progress
+from fluxen.operators.base import Operator, Progress, Spillable
 from fluxen.state import generations
 from fluxen.state.epoch import StageState
-from fluxen.state.routing import mask_of
 from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED
 
 Marks = tuple[int, ...]
@@ -62,17 +61,20 @@ def following(marks: Marks, quiet: Sequence[float], idle: Idle) -> Marks:
 def results(operator: Operator, state: StageState) -> dict[str, int]:
     """Per result column that carries event time: what the stage will emit from now on is not older."""
     return operator.output_watermarks(
-        Progress(watermarks=state.watermarks, emitted=state.emitted, owed=_owed(state, operator.sides))
+        Progress(watermarks=state.watermarks, emitted=state.emitted, owed=_owed(operator, state))
     )
 
 
-def _owed(state: StageState, sides: int) -> Marks:
-    """Per side, the oldest row that results may still come of without a new row."""
-    size = state.routing.size
-    owing = generations.owing(state.segments, size)
-    times = [MAX_TIME] * sides
-    if owing.any():
-        for ref in state.segments:
-            if ref.t_min < times[ref.side] and (mask_of(ref.live, size) & owing).any():
-                times[ref.side] = ref.t_min
-    return tuple(times)
+def _owed(operator: Operator, state: StageState) -> Marks:
+    """Per side, the oldest row that results may still come of without a new row.
+
+    Every row of a result that is owed has a row of another generation beside it.
+    """
+    times: dict[int, int] = {}
+    if isinstance(operator, Spillable) and any(ref.generation for ref in state.segments):
+        for ref in sorted(state.segments, key=lambda ref: ref.t_min):
+            if ref.side not in times:
+                owes = generations.debts(ref, state.segments, operator.meets, state.routing.size)
+                if owes.any():
+                    times[ref.side] = ref.t_min
+    return tuple(times.get(side, MAX_TIME) for side in range(operator.sides))

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fluxen.state.routing import Routing
 from fluxen.state.runs import Run
+from fluxen.state.segment import SegmentRef
 from fluxen.state.trees import Track
 from fluxen.typing import Groups, Ints, Json, Mask
 
@@ -130,6 +131,12 @@ class Progress:
 @runtime_checkable
 class Spillable(Protocol):
     """An operator whose groups may have generations of state that have not met."""
+
+    def meets(self, one: SegmentRef, other: SegmentRef) -> bool:
+        """Whether a row of one segment and a row of the other can be part of one result, as far as their times tell."""
+
+    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
+        """Per side: earlier rows can meet none of these segments' rows."""
 
     def owed(
         self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None

@@ -35,7 +35,7 @@ from fluxen.operators.base import EMIT_ROWS, Input, Progress, SiteBatch, portion
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order, sorted_union
 from fluxen.operators.probe import Bounds, Probe, Side, arrivals, mixtures
 from fluxen.state.runs import Run
-from fluxen.state.segment import column, hashes
+from fluxen.state.segment import SegmentRef, column, hashes
 from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json
 
 GATHER_ROWS = 1 << 18
@@ -151,6 +151,20 @@ class Join:
             for j in range(self.inputs)
         ]
         return {out.name: times[out.side] for out in self.output if out.timed}
+
+    def meets(self, one: SegmentRef, other: SegmentRef) -> bool:
+        i, j = one.side, other.side
+        ahead, behind = other.t_max - one.t_min, one.t_max - other.t_min
+        return i != j and ahead >= self.reach[i][j] and behind >= self.reach[j][i]
+
+    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
+        return tuple(
+            min(
+                (max(MIN_TIME, ref.t_min + self.reach[ref.side][j]) for ref in others if ref.side != j),
+                default=MAX_TIME,
+            )
+            for j in range(self.sides)
+        )
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         return concat_sorted([_since(table, horizon) for table in tables], "_h", "_t")

@@ -164,10 +164,11 @@ class _Part:
     def open(self) -> None:
         before, routing, store = self.job.before, self.job.before.routing, self.job.store
         runs = []
+        horizons = self.operator.horizons(before.watermarks, before.watermarks)
         for side in range(self.operator.sides):
             refs = visible(_side(before.segments, side), routing, self.site)
             active = open_runs(store, refs, routing, self.site, self.generations.hidden)
-            runs.append(active + open_runs(store, self.generations.unspill(side), routing, self.site))
+            runs.append(active + open_runs(store, self.generations.unspill(side, horizons[side]), routing, self.site))
         self.batch = SiteBatch(
             inputs=self.share.inputs,
             runs=[list(side) for side in runs],

@@ -21,7 +21,7 @@ from fluxen.state.generations import chosen
 from fluxen.state.packed import PackedSegment, write_packed
 from fluxen.state.routing import Routing, base_group, group_start, mask_of, ranges
 from fluxen.state.runs import MAX_MERGED_BYTES
-from fluxen.state.segment import H, Segment, SegmentRef, column, open_segment, write_segment
+from fluxen.state.segment import H, Segment, SegmentRef, T, column, open_segment, write_segment
 from fluxen.state.store import Store
 from fluxen.typing import Groups, Ints, Mask
 
@@ -110,13 +110,13 @@ class Generations:
                 self._piece_bytes,
             )
 
-    def unspill(self, side: int) -> list[SegmentRef]:
-        """Write the groups that come back as active segments, for the batch to see."""
+    def unspill(self, side: int, horizon: int) -> list[SegmentRef]:
+        """Write the groups that come back as active segments, less rows older than `horizon`, for the batch to see."""
         parts = [part for part in self._parts(side, self._unspilling) if part.ref.generation]
         if not parts:
             return []
         self._consume(parts)
-        pieces = (self._sorted(parts, *piece) for piece in self._pieces(parts, self._unspilling))
+        pieces = (_since(self._sorted(parts, *piece), horizon) for piece in self._pieces(parts, self._unspilling))
         refs = [
             write_segment(
                 self._store,
@@ -206,6 +206,11 @@ class Generations:
 
 def _span(parts: Sequence[_Part]) -> tuple[int, int]:
     return min(part.ref.first_epoch for part in parts), max(part.ref.last_epoch for part in parts)
+
+
+def _since(table: pa.Table, horizon: int) -> pa.Table:
+    old = column(table, T) < horizon
+    return table.filter(pa.array(~old)) if old.any() else table
 
 
 def _together(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:

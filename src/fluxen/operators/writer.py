@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import pyarrow as pa
 
 from fluxen.operators.ahead import merge_limit
 from fluxen.operators.backlog import Backlog
-from fluxen.operators.base import SiteBatch
+from fluxen.operators.base import SiteBatch, Spillable
 from fluxen.operators.job import SiteJob
 from fluxen.state.epoch import segment_name
 from fluxen.state.generations import on_disk
 from fluxen.state.routing import ranges
 from fluxen.state.runs import Run, due, open_runs, young
-from fluxen.state.segment import SegmentRef, open_segment, write_segment
-from fluxen.typing import MIN_TIME
+from fluxen.state.segment import H, SegmentRef, T, column, open_segment, write_segment
+from fluxen.typing import Mask
 
 SQUEEZED = 0.75
 """Share of a run's rows that must be the site's own, while other groups are on disk, for it to stay as it is."""
@@ -39,7 +40,7 @@ class StateWriter:
         horizons = self._horizons()
         for side, tables in enumerate(state):
             if len(tables) > 1:
-                tables = [self.job.operator.compact(side, tables, horizons[side])]
+                tables = [self._compact(side, tables, horizons[side])]
             if tables and tables[0].num_rows:
                 self._add(side, tables[0], (self.job.epoch, self.job.epoch))
 
@@ -55,17 +56,36 @@ class StateWriter:
             self.added.append(self._write(side, table, (self.job.epoch, self.job.epoch), groups))
 
     def _horizons(self) -> tuple[int, ...]:
+        """Per side: older rows are dead, unless they owe results to a generation on disk."""
         before = self.job.before
-        horizons = self.job.operator.horizons(before.watermarks, before.watermarks)
-        if self._spilled:
-            # an old row may still owe results to a generation on disk
-            return (MIN_TIME,) * len(horizons)
-        return horizons
+        return self.job.operator.horizons(before.watermarks, before.watermarks)
 
-    @property
-    def _spilled(self) -> bool:
-        before = self.job.before
-        return bool((on_disk(before.segments, before.routing.size) & self.owned).any())
+    @cached_property
+    def _owing(self) -> tuple[tuple[int, ...], Mask] | None:
+        """The oldest rows that generations on disk can meet, per side, and whose groups are on disk."""
+        before, operator = self.job.before, self.job.operator
+        if not isinstance(operator, Spillable):
+            return None
+        disk = [
+            ref
+            for ref in before.segments
+            if ref.generation and any(self.owned[low:high].any() for low, high in ref.live)
+        ]
+        return (operator.needed_since(disk), on_disk(disk, before.routing.size)) if disk else None
+
+    def _compact(self, side: int, tables: list[pa.Table], horizon: int) -> pa.Table:
+        """The rows in one table, without those that are dead and owe nothing."""
+        if self._owing is None:
+            return self.job.operator.compact(side, tables, horizon)
+        since, owing = self._owing
+        routing = self.job.before.routing
+        kept = []
+        for table in tables:
+            old = column(table, T) < horizon
+            if old.any():
+                table = table.filter(pa.array(~old | owing[routing.groups(column(table, H))]))
+            kept.append(table)
+        return self.job.operator.compact(side, kept, min(horizon, since[side]))
 
     def merge(self) -> None:
         horizons = self._horizons()
@@ -75,7 +95,7 @@ class StateWriter:
             count = due([self._size(run) for run in runs], limit)
             if count:
                 self._merge(side, runs[-count:], horizons[side])
-            if self._spilled:
+            if self._owing is not None:
                 self._squeeze(side, horizons[side])
 
     def _size(self, run: Run) -> tuple[int, int]:
@@ -108,7 +128,7 @@ class StateWriter:
 
     def _merge(self, side: int, runs: list[Run], horizon: int) -> None:
         tables = [run.rows(self.job.before.routing) for run in runs]
-        merged = self.job.operator.compact(side, tables, horizon)
+        merged = self._compact(side, tables, horizon)
         fresh = {ref.name for ref in self.added}
         self.added = [ref for ref in self.added if ref.name not in {run.ref.name for run in runs}]
         for run in runs:

@@ -2,9 +2,12 @@
 
 A spill does not touch a row: the group's part of every active segment becomes an inactive generation by a new entry in
 the epoch, and rows that arrive later are the next active generation (Liu-07 section 3). Rows of one generation have met
-each other; rows of different generations have not, so a group owes results as soon as it has two of them. A cleanup
+each other; rows of different generations have not, so two of them owe results if their times let them meet. A cleanup
 makes them one again: on disk, or, when the group is brought back, active. The site's half, which packs what was spilled
 and computes what is owed, is `fluxen.operators.spilling`.
+
+Where the join has a window, debt ends with it. A generation that the watermark has passed is kept only while it owes;
+then it is cleaned up once (`overdue`) and gone (`settled`).
 
 Labels of generations grow with the epochs and no two generations of a group share one: a cleanup in epoch e leaves
 2e + 1, a spill decided after epoch e makes 2e + 2.
@@ -12,16 +15,24 @@ Labels of generations grow with the epochs and no two generations of a group sha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from fluxen.state.routing import mask_of, ranges
 from fluxen.state.segment import SegmentRef
-from fluxen.typing import Mask
+from fluxen.typing import Floats, Mask
 
 Groups = Iterable[int]
+Meets: TypeAlias = Callable[[SegmentRef, SegmentRef], bool]
+"""Whether a row of one segment and a row of the other can be part of one result, as far as their times tell."""
+
+
+def whatever(one: SegmentRef, other: SegmentRef) -> bool:
+    """For operators without time bounds: any two rows can meet."""
+    return True
 
 
 def cleaned_label(epoch: int) -> int:
@@ -68,40 +79,88 @@ def on_disk(refs: Sequence[SegmentRef], size: int) -> Mask:
     return mask
 
 
-def owing(refs: Sequence[SegmentRef], size: int) -> Mask:
-    """Groups with rows in more than one generation: combinations across them have not been produced."""
-    seen: dict[int, Mask] = {}
-    if not any(ref.generation for ref in refs):
-        return np.zeros(size, dtype=np.bool_)
+def owing(refs: Sequence[SegmentRef], size: int, meets: Meets = whatever) -> Mask:
+    """Groups whose generations can still meet: combinations across them have not been produced."""
+    owed = np.zeros(size, dtype=np.bool_)
     for ref in refs:
-        live = mask_of(ref.live, size)
-        seen[ref.generation] = seen[ref.generation] | live if ref.generation in seen else live
-    count = np.zeros(size, dtype=np.int64)
-    for mask in seen.values():
-        count += mask
-    return np.asarray(count > 1, dtype=np.bool_)
+        if ref.generation:  # of two generations, one is on disk
+            owed |= debts(ref, refs, meets, size)
+    return owed
 
 
-def expired(refs: Sequence[SegmentRef], horizons: Sequence[int], size: int) -> tuple[SegmentRef, ...]:
-    """The segments without those nobody can meet any more; rows that still owe results are kept, however old."""
-    owed: Mask | None = None
+def debts(ref: SegmentRef, refs: Sequence[SegmentRef], meets: Meets, size: int) -> Mask:
+    """Groups in which rows of `ref` may still owe results: to rows of another generation that they can meet."""
+    mine = mask_of(ref.live, size)
+    owed = np.zeros(size, dtype=np.bool_)
+    for other in refs:
+        if other.generation != ref.generation and meets(ref, other):
+            owed |= mask_of(other.live, size)
+    return mine & owed
+
+
+def settled(refs: Sequence[SegmentRef], groups: Mask, horizons: Sequence[int]) -> list[SegmentRef]:
+    """The segments without rows of cleaned-up `groups` that were dead before the epoch that cleaned them up.
+
+    Whatever was there met them in the cleanup, and what has come since is too young to meet them.
+    """
     kept = []
+    for ref in refs:
+        if ref.t_max < horizons[ref.side]:
+            live = mask_of(ref.live, len(groups))
+            if (live & groups).any():
+                if not (live & ~groups).any():
+                    continue
+                ref = replace(ref, live=ranges(live & ~groups))
+        kept.append(ref)
+    return kept
+
+
+def expired(
+    refs: Sequence[SegmentRef], horizons: Sequence[int], size: int, meets: Meets = whatever
+) -> tuple[SegmentRef, ...]:
+    """The segments without those nobody can meet any more; rows that may still owe results are kept, however old."""
+    kept = []
+    spilled = any(ref.generation for ref in refs)
     for ref in refs:
         if ref.t_max >= horizons[ref.side]:
             kept.append(ref)
-            continue
-        if owed is None:
-            owed = owing(refs, size)
-        left = mask_of(ref.live, size) & owed
-        if left.any():
+        elif spilled and (left := debts(ref, refs, meets, size)).any():
             kept.append(replace(ref, live=ranges(left)))
     return tuple(kept)
 
 
 def overdue(refs: Sequence[SegmentRef], horizons: Sequence[int], size: int) -> Mask:
-    """Groups that hold rows beyond the horizon only because they owe results."""
-    mask = np.zeros(size, dtype=np.bool_)
+    """Groups with a generation on disk that lies beyond the horizon as a whole and is there only for what it owes.
+
+    Judged by whole generations, because a cleanup leaves one of all the rows there are: it is due again a window later,
+    not whenever the next segment of it dies.
+    """
+    dead: dict[int, Mask] = {}
+    alive: dict[int, Mask] = {}
     for ref in refs:
-        if ref.t_max < horizons[ref.side]:
-            mask |= mask_of(ref.live, size)
-    return mask & owing(refs, size) if mask.any() else mask
+        if ref.generation:
+            into = dead if ref.t_max < horizons[ref.side] else alive
+            known = into.setdefault(ref.generation, np.zeros(size, dtype=np.bool_))
+            known |= mask_of(ref.live, size)
+    mask = np.zeros(size, dtype=np.bool_)
+    for generation, groups in dead.items():
+        mask |= groups & ~alive[generation] if generation in alive else groups
+    return mask
+
+
+def left_on_disk(before: Sequence[SegmentRef], after: Sequence[SegmentRef], size: int) -> Floats:
+    """Per group, the share of the rows on disk in `before` that is still there in `after`, as far as counts tell.
+
+    A segment's rows are taken to be spread evenly over its groups: exact where nothing or everything is left.
+    """
+    kept = {(ref.name, ref.generation): mask_of(ref.live, size) for ref in after if ref.generation}
+    had, has = np.zeros(size), np.zeros(size)
+    for ref in before:
+        if ref.generation:
+            live = mask_of(ref.live, size)
+            rows = ref.rows / max(int(live.sum()), 1)
+            had[live] += rows
+            still = kept.get((ref.name, ref.generation))
+            if still is not None:
+                has[live & still] += rows
+    return np.divide(has, had, out=np.zeros(size), where=had > 0)

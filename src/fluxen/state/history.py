@@ -54,9 +54,9 @@ class GroupHistory:
             self, output=np.where(groups, 0.0, self.output), spilled=np.where(groups, self.spilled + held, self.spilled)
         )
 
-    def back(self, gone: Mask) -> GroupHistory:
-        """These groups have nothing on disk (any more)."""
-        return replace(self, spilled=np.where(gone, 0.0, self.spilled))
+    def left(self, share: Floats) -> GroupHistory:
+        """Of what each group has on disk, this share is still there."""
+        return replace(self, spilled=self.spilled * share)
 
     def _each(self, change: object) -> GroupHistory:
         assert callable(change)

@@ -30,7 +30,9 @@ from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.base import Input
 from fluxen.operators.job import SiteJob
 from fluxen.operators.site import run_site
+from fluxen.operators.stateful import Stateful
 from fluxen.operators.tracks import receives
+from fluxen.partitioning import Partitioner
 from fluxen.policies import Policy, Static
 from fluxen.state.epoch import Epoch, EpochLog, StageState
 from fluxen.state.record import CommitRecord, missing_sites, read_records
@@ -106,6 +108,7 @@ class Bench:
         clock: Callable[[], float] = time.perf_counter,
         memory: Memory | None = None,
         policy: Callable[[], Policy] = Static,
+        partitioner: Partitioner | None = None,
         piece_bytes: int | None = None,
         merge_limit: int = MAX_MERGED_BYTES,
     ) -> None:
@@ -120,7 +123,14 @@ class Bench:
         routing = Routing.even(partitions=partitions, sites=sites)
         self.epoch: Epoch = self.log.latest() or first_epoch(plain, [routing] * len(plain))
         self._adaptations = [
-            Adaptation(policy=policy(), memory=memory, operator=stage.operator, remote=not self.store.shared)
+            Adaptation(
+                policy=policy(),
+                partitioner=partitioner,
+                memory=memory,
+                divisible=not isinstance(stage.operator, Stateful),
+                operator=stage.operator,
+                remote=not self.store.shared,
+            )
             for stage in plain
         ]
         for adaptation, snapshot in zip(self._adaptations, self.epoch.control.get("stages", [])):
@@ -211,10 +221,12 @@ class Bench:
 
     def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord]) -> Epoch:
         """What the policy makes of it; an epoch is a second to it."""
-        stages = []
+        stages, events = [], []
         for number, (adaptation, state) in enumerate(zip(self._adaptations, epoch.stages)):
             mine = [record for (stage, _), record in sorted(records.items()) if stage == number]
             stages.append(adaptation.after(state, mine, float(epoch.number), epoch=epoch.number))
+            events += [{"epoch": epoch.number, "stage": number, **event} for event in adaptation.events()]
+        self.log.note(epoch.number, events)
         control = {"stages": [adaptation.snapshot() for adaptation in self._adaptations]}
         return replace(epoch, stages=tuple(stages), control=control)
 

@@ -13,8 +13,9 @@ from fluxen.control.coordinator import Stage
 from fluxen.durations import microseconds
 from fluxen.operators.aggregate import Running, Tumbling
 from fluxen.operators.base import Input, Operator
+from fluxen.operators.columns import boundaries
 from fluxen.operators.distinct import Distinct
-from fluxen.operators.functions import Aggregate, Measure, result_type
+from fluxen.operators.functions import Aggregate, Measure, combine, result_type
 from fluxen.operators.join import Join, OutputColumn, pair_bounds
 from fluxen.operators.last import LastRows
 from fluxen.operators.stateful import GroupOperator, Stateful
@@ -89,9 +90,13 @@ def aggregate(
     window: str | None = None,
     lateness: str = "0 seconds",
     bits: int = 64,
+    tasks: int = 0,
     **aggregates: Aggregate,
 ) -> BenchStage:
-    """As `fluxen.aggregate`; each row is a partial aggregate of its own, as if every row had a task to itself."""
+    """As `fluxen.aggregate`; running and tumbling forms combine the rows of each of `tasks` first, as Spark does.
+
+    Without `tasks` every row is a partial aggregate of its own, as where keys hardly repeat.
+    """
     keys = tuple(_listed(by))
     measures = tuple(
         Measure(name=name, kind=a.kind, column=a.column, type=result_type(a.kind, _type(schema, a.column)))
@@ -126,7 +131,8 @@ def aggregate(
             columns["_w"] = pa.array((t // size + 1) * size)
         for measure in measures:
             columns.update(zip(measure.parts, _partial(measure, table, t)))
-        return Input(h, h2, t, pa.table(columns), np.ones(len(h), dtype=np.int64))
+        alone = Input(h, h2, t, pa.table(columns), np.ones(len(h), dtype=np.int64))
+        return _combined(alone, tasks, measures) if tasks else alone
 
     return BenchStage(
         stage=Stage(operator=operator, lateness=(microseconds(lateness, "lateness"),), time=time),
@@ -134,6 +140,25 @@ def aggregate(
         inputs=(schema,),
         schema=pa.schema([*fields, *((m.name, m.type) for m in measures)]),
     )
+
+
+def _combined(rows: Input, tasks: int, measures: tuple[Measure, ...]) -> Input:
+    """One row per key (and window) and task, with the number of rows it stands for."""
+    task = np.arange(len(rows.h)) * tasks // max(len(rows.h), 1)
+    end = rows.table.column("_w").to_numpy() if "_w" in rows.table.column_names else np.zeros(len(rows.h), np.int64)
+    assert rows.h2 is not None
+    order = np.lexsort((end, rows.h2, rows.h, task))
+    rows, end, task = rows.take(order), end[order], task[order]
+    assert rows.h2 is not None
+    assert rows.weight is not None
+    starts = np.flatnonzero(boundaries(task, rows.h, rows.h2, end))
+    if len(starts) == len(rows.h):
+        return rows
+    table = rows.table.take(pa.array(starts))
+    for name, column in combine(rows.table.combine_chunks(), starts, measures).items():
+        table = table.set_column(table.column_names.index(name), name, column)
+    t, weight = np.maximum.reduceat(rows.t, starts), np.add.reduceat(rows.weight, starts)
+    return Input(rows.h[starts], rows.h2[starts], t, table, weight)
 
 
 def _partial(measure: Measure, table: pa.Table, t: np.ndarray) -> list[Any]:

@@ -1,0 +1,75 @@
+"""One soak run in one process: `python -m fluxen.bench.soak.local QUERY BATCHES WORK`; samples go to WORK/samples."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import fluxen.testing as ft
+from fluxen import partitioning, policies
+from fluxen.bench.soak.queries import LAST, QUERIES, SCHEMA, WINDOW, WITHIN, Drift, Soaked
+from fluxen.bench.soak.samples import Sample, checkpoint_size, resident_mb
+from fluxen.operators import functions as fx
+
+EVERY = 10
+DRIFT = Drift(keys=200, rows=60, cycle=250)
+STATE_BYTES = {"join": 130_000, "distinct": 60_000}
+"""What a site of two holds of each form without a limit, about."""
+
+
+def main(name: str, batches: int, work: Path) -> None:
+    query = QUERIES[name]
+    bench = _bench(query, work / "checkpoint")
+    spent: list[float] = []
+    with (work / "samples").open("w") as samples:
+        for batch in range(batches):
+            tables = [DRIFT.table(stream, batch) for stream in range(query.inputs)]
+            started = time.process_time()
+            bench.step(batch, tables)
+            spent.append(time.process_time() - started)
+            if batch % EVERY == EVERY - 1:
+                gc.collect()
+                sample = Sample.of(
+                    batch=batch,
+                    size=checkpoint_size(work / "checkpoint"),
+                    driver_mb=resident_mb(os.getpid()),
+                    workers_mb=0.0,
+                    batch_ms=median(spent) * 1e3,
+                )
+                samples.write(sample.line())
+                samples.flush()
+                spent.clear()
+
+
+def _bench(query: Soaked, checkpoint: Path) -> ft.Bench:
+    memory = None if query.memory is None else round(query.memory * STATE_BYTES[query.form])
+    partitioner = None if query.partitioner is None else getattr(partitioning, query.partitioner)()
+    return ft.Bench(
+        [_stage(query)],
+        str(checkpoint),
+        sites=2,
+        partitions=32,
+        memory=memory,
+        policy=getattr(policies, query.policy),
+        partitioner=partitioner,
+    )
+
+
+def _stage(query: Soaked) -> ft.BenchStage:
+    if query.form in ("join", "tree"):
+        inputs = {"abc"[number]: SCHEMA for number in range(query.inputs)}
+        plan = "tree" if query.form == "tree" else "mjoin"
+        return ft.join(inputs, "key", "ts", within=f"{WITHIN} seconds", plan=plan)
+    if query.form == "distinct":
+        return ft.distinct(SCHEMA, "key", "ts", within=f"{WITHIN} seconds")
+    if query.form == "last":
+        return ft.aggregate(SCHEMA, "key", "ts", last=LAST, mean=fx.avg("value"))
+    return ft.aggregate(SCHEMA, "key", "ts", window=f"{WINDOW} seconds", n=fx.count(), total=fx.sum("value"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

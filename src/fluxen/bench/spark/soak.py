@@ -1,0 +1,99 @@
+"""One soak run on Spark: `python -m fluxen.bench.spark.soak QUERY BATCHES WORK`; samples go to WORK/samples."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import fluxen as fx
+from fluxen.bench.data import write_tables
+from fluxen.bench.memory import footprint
+from fluxen.bench.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Drift, Soaked
+from fluxen.bench.soak.samples import Sample, checkpoint_size, resident_mb
+from fluxen.bench.spark.sources import stream
+
+EVERY = 5
+DRIFT = Drift(keys=400, rows=2_000, cycle=50)
+STATE_BYTES = {"join": 1_900_000, "distinct": 700_000}
+"""What a site of two holds of each form without a limit, about."""
+
+
+def main(name: str, batches: int, work: Path) -> None:
+    query = QUERIES[name]
+    for number in range(query.inputs):
+        write_tables((DRIFT.table(number, batch) for batch in range(batches)), work / "data" / "abc"[number])
+    spark = fx.session(master="local[2]", spark__driver__memory="1g")
+    sampler = _Sampler(spark, work)
+    sampler.run = (
+        _query(spark, query, work / "data")
+        .writeStream.foreachBatch(sampler)
+        .option("checkpointLocation", str(work / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    sampler.run.awaitTermination()
+    sampler.out.close()
+
+
+class _Sampler:
+    """The sink: drops the results and takes a look every few batches."""
+
+    run: Any = None
+
+    def __init__(self, spark: SparkSession, work: Path) -> None:
+        self.spark, self.checkpoint = spark, work / "checkpoint"
+        self.out = (work / "samples").open("w")
+
+    def __call__(self, results: Any, epoch: int) -> None:
+        results.write.format("noop").mode("overwrite").save()
+        if epoch % EVERY != EVERY - 1 or self.run is None:
+            return
+        jvm = self.spark._jvm
+        assert jvm is not None
+        jvm.System.gc()
+        heap = jvm.Runtime.getRuntime()
+        # of the JVM what is in use, not what it has taken and keeps; the batch that takes the look is not timed
+        lasted = [sum(entry["seconds"].values()) for entry in self.run.epochs[1 - EVERY :]]
+        sample = Sample.of(
+            batch=epoch,
+            size=checkpoint_size(self.checkpoint),
+            driver_mb=resident_mb(os.getpid()) + (heap.totalMemory() - heap.freeMemory()) / 1e6,
+            workers_mb=footprint(os.getsid(0)).workers_mb,
+            batch_ms=1e3 * median(lasted),
+        )
+        self.out.write(sample.line())
+        self.out.flush()
+
+
+def _query(spark: SparkSession, query: Soaked, data: Path) -> Any:
+    inputs = {"abc"[number]: stream(spark, data, "abc"[number], text=False) for number in range(query.inputs)}
+    memory = None if query.memory is None else round(query.memory * STATE_BYTES[query.form])
+    return _built(query, inputs).adapt(
+        sites=2,
+        partitions=64,
+        policy=getattr(fx, query.policy)(),
+        partitioner=None if query.partitioner is None else getattr(fx, query.partitioner)(),
+        memory_per_site=memory,
+    )
+
+
+def _built(query: Soaked, inputs: dict[str, Any]) -> Any:
+    if query.form in ("join", "tree"):
+        return fx.join(
+            inputs, on="key", time="ts", within=f"{WITHIN} seconds", plan="tree" if query.form == "tree" else "mjoin"
+        )
+    rows = inputs["a"]
+    if query.form == "distinct":
+        return fx.distinct(rows, by="key", time="ts", within=f"{WITHIN} seconds")
+    if query.form == "last":
+        return fx.aggregate(rows, by="key", time="ts", last=LAST, mean=fx.avg("value"))
+    return fx.aggregate(rows, by="key", time="ts", window=f"{WINDOW} seconds", n=fx.count(), total=fx.sum("value"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
