@@ -223,3 +223,10 @@ def test_without_idle_a_silent_input_holds_the_others_for_ever(tmp_path, plan):
     bench.step(0, [rows(1), rows(2)])
     bench.step(1, [rows(500), rows()], elapsed=1e6)
     assert marks(bench, 0) == [500, 2]
+
+
+def test_rows_without_a_key_move_the_watermark_of_a_join(tmp_path):
+    bench = ft.Bench([joined()], str(tmp_path))
+    keyless = pa.table([pa.nulls(1, pa.int64()), rows(60).column("ts"), pa.array([1])], schema=SCHEMA)
+    bench.step(0, [pa.concat_tables([rows(1), keyless]), rows(2)])
+    assert marks(bench, 0) == [60, 2]

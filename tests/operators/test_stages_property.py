@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.histories import Histories, examples, replay, staged_cases
 
 
-@examples(60)
+@examples(40)
 @given(case=staged_cases(), history=st.data())
 def test_results_that_come_late_by_right_are_not_lost_in_later_stages(case, history):
     with tempfile.TemporaryDirectory() as directory:
@@ -21,7 +21,7 @@ def test_results_that_come_late_by_right_are_not_lost_in_later_stages(case, hist
     assert results == case.expected()
 
 
-@examples(25)
+@examples(15)
 @given(case=staged_cases("tree"), history=st.data())
 def test_trees_feed_later_stages_as_well(case, history):
     with tempfile.TemporaryDirectory() as directory:

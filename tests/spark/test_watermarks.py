@@ -152,3 +152,13 @@ def test_idle_is_refused_where_it_would_do_nothing(spark):
         fx.join({"a": stream, "b": stream}, on="k", idle="1 minute")
     with pytest.raises(QueryError, match="idle of 'a' must be longer"):
         fx.join({"a": stream, "b": stream}, on="k", time="ts", idle={"a": "0 seconds"})
+
+
+def test_rows_without_a_key_move_the_watermark_of_a_join(spark, drain, collected):
+    """They join nothing, but their source has come that far."""
+    given = {"a": [events([1, None], [1, 60], [1, 1])], "b": [events([None, 1], [2, 3], [5, 5])]}
+    query = fx.join(feeds(spark, given), on="k", time="ts", within="5 seconds")
+    run = drain(query.adapt(sites=2, partitions=8), collected)
+    assert marks(run) == [[60, 3]]
+    assert [(row["k"], row["a_v"], row["b_v"]) for row in collected.rows] == [(1, 1, 5)]
+    assert run.epochs[0]["rows_in"] == 2

@@ -45,6 +45,8 @@ class Input:
     """the operator's own columns, without hashes and time"""
     weight: Ints | None = None
     """how many rows of the source each row stands for, when Spark has pre-aggregated them"""
+    hidden: int | None = None
+    """the latest event time of rows that are not here because their key is null"""
 
     @property
     def rows(self) -> int:
@@ -58,7 +60,7 @@ class Input:
             rows = np.flatnonzero(rows)
         h2 = None if self.h2 is None else self.h2[rows]
         weight = None if self.weight is None else self.weight[rows]
-        return Input(self.h[rows], h2, self.t[rows], self.table.take(pa.array(rows)), weight)
+        return Input(self.h[rows], h2, self.t[rows], self.table.take(pa.array(rows)), weight, self.hidden)
 
     def with_keys(self) -> pa.Table:
         """Hashes and time as columns in front: the layout of a segment."""

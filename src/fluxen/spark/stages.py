@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator as symbols
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -156,16 +158,20 @@ def join_stage(
     )
 
     def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
-        parts = []
+        parts, keyed = [], []
         for number, (df, key, when) in enumerate(zip(streams, keys, times)):
             _check_names(df, f"input {names[number]!r}")
-            hashed: list[Column] = [*key_hashes(df, key, nulls=False), event_time(df, when)]
-            stored = [c for c in df.columns if (c in key and number == 0) or (c not in key and c != when)]
-            present = F.lit(True)
-            for name in key + ([when] if when else []):
-                present = present & F.col(quoted(name)).isNotNull()
-            parts.append((df.where(present), hashed, [(c, c) for c in stored]))
-        return lay_out(parts)
+            hashes, moment = key_hashes(df, key, nulls=False), event_time(df, when)
+            stored = [(c, c) for c in df.columns if (c in key and number == 0) or (c not in key and c != when)]
+            present = functools.reduce(symbols.and_, (F.col(quoted(name)).isNotNull() for name in key))
+            if when is None:
+                parts.append((df.where(present), [*hashes, moment], stored))
+                continue
+            # a row without a key goes to any site: there its time counts and nothing else
+            spread = F.when(present, hashes[0]).otherwise(F.xxhash64(quoted(when))).alias(H)
+            parts.append((df.where(F.col(quoted(when)).isNotNull()), [spread, *hashes[1:], moment], stored))
+            keyed.append(present)
+        return lay_out(parts, keyed=keyed)
 
     return _plan(operator, late, dfs, times, project, fields, idle=_idle(idle, names, time))
 

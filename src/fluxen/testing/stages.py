@@ -61,13 +61,17 @@ def join(
 
     def encode(number: int, table: pa.Table) -> Input:
         key = keys[names[number]]
+        if time is not None:
+            table = table.filter(pc.is_valid(table.column(time)))
         present = np.ones(table.num_rows, dtype=np.bool_)
-        for column in [*key, *([time] if time else [])]:
+        for column in key:
             present &= pc.is_valid(table.column(column)).to_numpy()
+        keyless = times(table, time, MIN_TIME)[~present]
         table = table.filter(pa.array(present))
         h, h2 = hashes(table, key, bits=bits)
         stored = [c for c in table.column_names if c != time and (number == 0 or c not in key)]
-        return Input(h, h2, times(table, time, MIN_TIME), table.select(stored))
+        hidden = int(keyless.max()) if time is not None and len(keyless) else None
+        return Input(h, h2, times(table, time, MIN_TIME), table.select(stored), hidden=hidden)
 
     types = {f"{name}_{field.name}": field.type for name, schema in inputs.items() for field in schema}
     types.update({key: inputs[names[0]].field(key).type for key in keys[names[0]]})
