@@ -126,6 +126,13 @@ def test_a_later_stage_takes_its_watermark_from_the_stage_before(spark, drain, c
     assert run.epochs[-1]["late"] == 0
 
 
+def test_windows_that_would_never_close_are_announced_when_the_query_is_built(spark):
+    streams = {"a": feed(spark, BATCHES), "b": feed(spark, BATCHES)}
+    with pytest.warns(UserWarning, match="windows over 'a_ts' close only at the end of input"):
+        fx.join(streams, on="k", time="ts").aggregate(by="k", time="a_ts", window="5 seconds", n=fx.count())
+    fx.join(streams, on="k", time="ts").aggregate(by="k", time="a_ts", n=fx.count())
+
+
 # ---- idle inputs
 
 

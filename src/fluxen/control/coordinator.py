@@ -14,7 +14,7 @@ import numpy as np
 from fluxen.control import watermarks as marks
 from fluxen.control.balance import finish_tracks
 from fluxen.operators.aggregate import Tumbling
-from fluxen.operators.base import Operator, Spillable
+from fluxen.operators.base import Operator, Progress, Spillable
 from fluxen.operators.tree import TreeJoin
 from fluxen.state import generations
 from fluxen.state.epoch import Epoch, StageState
@@ -23,7 +23,7 @@ from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 from fluxen.state.trees import Trees
-from fluxen.typing import MIN_TIME, Json
+from fluxen.typing import MAX_TIME, MIN_TIME, Json
 
 REPEATS_RARELY = 0.5
 """Distinct keys per row above which combining rows before the shuffle costs more than it saves."""
@@ -40,6 +40,12 @@ class Stage:
     """of a stage that another one feeds: which of that one's result columns is its event time"""
     idle: tuple[int | None, ...] = ()
     """per input: microseconds without a row after which it holds nobody back any more; None for never"""
+
+    def unbounded(self, column: str) -> bool:
+        """Whether a result column carries event times that may be as old as they like, however far the inputs are."""
+        here = (0,) * self.operator.inputs
+        anywhere = Progress(watermarks=here, emitted=here, owed=(MAX_TIME,) * self.operator.sides)
+        return self.operator.output_watermarks(anywhere).get(column) == MIN_TIME
 
 
 def first_epoch(stages: Sequence[Stage], routings: Sequence[Routing]) -> Epoch:

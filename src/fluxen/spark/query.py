@@ -5,6 +5,7 @@ Building a query checks everything that can be known without data. What runs is 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -79,6 +80,12 @@ class Query:
         _no_idle(aggregates)
         template = self.spark.createDataFrame([], self.schema)
         plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates)
+        if window is not None and time is not None and self.plans[-1].stage.unbounded(time):
+            warnings.warn(
+                f"windows over {time!r} close only at the end of input: nothing says how old its values may become; "
+                "give the join before within or between, or take another time",
+                stacklevel=2,
+            )
         return replace(self, plans=(*self.plans, plan))
 
     @property
