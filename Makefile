@@ -52,7 +52,7 @@ $(OLDEST)/.ready: pyproject.toml
 .PHONY: test-oldest
 test-oldest: java $(OLDEST)/.ready  ## smoke test on the oldest supported versions
 	@$(OLDEST)/bin/pytest -q -W ignore::DeprecationWarning tests/state tests/spark/test_split.py \
-	  tests/spark/test_operators.py tests/spark/test_sinks.py tests/spark/test_flush.py
+	  tests/spark/test_operators.py tests/spark/test_sinks.py tests/spark/test_flush.py tests/spark/test_watermarks.py
 
 .PHONY: chaos
 chaos: env  ## kill the driver at many random moments and compare with the oracle

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, event, settings
+from hypothesis import HealthCheck, assume, event, settings
 from hypothesis import strategies as st
 
 import fluxen.testing as ft
@@ -53,6 +53,8 @@ class Case:
     sql: Callable[[], str] | None = None
     """a join in SQL, over tables named like the inputs that hold their rows without the late ones"""
     lateness: int = 0
+    final: Callable[[list[list[dict[str, Any]]]], list[dict[str, Any]]] | None = None
+    """what of the results, epoch by epoch, does not depend on the history; None for all of it"""
 
     def expected(self) -> list[str]:
         return oracle.canonical_rows(self.expected_rows())
@@ -121,6 +123,8 @@ class Histories:
 
         def change(stage: int, state: StageState, epoch: int) -> StageState:
             rng = np.random.default_rng(seed + stage)
+            if stage > 0:  # only a join spills, and only the first stage is one
+                return state
             for kind in kinds:
                 groups = rng.choice(
                     state.routing.size, size=int(rng.integers(1, state.routing.size + 1)), replace=False
@@ -149,6 +153,8 @@ class Histories:
 
         def change(stage: int, state: StageState, epoch: int) -> StageState:
             rng = np.random.default_rng(seed)
+            if stage > 0:
+                return state
             if kind in ("replan", "both"):
                 assert state.trees is not None
                 for site in rng.choice(state.routing.sites, size=int(rng.integers(1, state.routing.sites + 1))):
@@ -210,7 +216,10 @@ def replay(
     def surviving(work: Callable[[ft.Bench], Any]) -> None:
         for crash in [history.crash(), history.crash(), None]:
             try:
-                work(opened(crash))
+                bench = opened(crash)
+                work(bench)
+                fed = bench.epoch.stats["stages"][1:]
+                assert not any(site["late"] for stage in fed for site in stage["sites"]), "a result came late"
                 return
             except ft.SimulatedCrash:
                 continue
@@ -230,11 +239,14 @@ def replay(
             bench.flush()
         if spilling.owes(bench.epoch):
             bench.cleanup()
-        if case.ends and bench.epoch.stages[0].watermarks[0] < 2**60:
+        if case.ends and bench.epoch.stages[-1].emitted[0] < 2**60:
             bench.flush(everything=True)
 
     surviving(finish)
-    return oracle.canonical_rows(row for rows in delivered.values() for row in rows)
+    results = [rows for _, rows in sorted(delivered.items())]
+    if case.final is not None:
+        return oracle.canonical_rows(case.final(results))
+    return oracle.canonical_rows(row for rows in results for row in rows)
 
 
 @st.composite
@@ -448,3 +460,65 @@ def distinct_cases(draw: Any) -> Case:
         return oracle.distinct([batch[0] for batch in batches], list(keys), "ts", within, lateness)
 
     return Case([stage], batches, expected, query)
+
+
+# ---- several stages
+
+
+@st.composite
+def staged_cases(draw: Any, plan: str = "mjoin") -> Case:
+    """A join that feeds aggregates: what they make of its results must not depend on when these come."""
+    joined = draw(join_cases(plan, steady=plan == "mjoin" and draw(st.sampled_from([False, False, True]))))
+    assume(joined.time is not None)  # without event time there is nothing that results could come late by
+    first, (key, *_) = joined.stages[0].schema, joined.stages[0].schema.names
+    times = [name for name in first.names if name.endswith("_ts")]
+    time = draw(st.sampled_from(times))
+    lateness = draw(st.sampled_from(["0 seconds", "0 seconds", "2 seconds"]))
+    options: dict[str, Any] = {"lateness": lateness}
+    size = draw(st.sampled_from([SECOND, 3 * SECOND]))
+    form = draw(st.sampled_from(["tumbling", "tumbling", "last", "running"]))
+    aggregates: dict[str, Any] = {"n": fx.count()}
+    if form == "tumbling":
+        options["window"] = f"{size} microseconds"
+        aggregates |= {"at": draw(st.sampled_from([fx.max, fx.min, fx.first, fx.last]))(time)}
+    elif form == "last":
+        options["last"] = 1000
+    else:
+        aggregates |= {"at": fx.max(time)}
+    stages = [*joined.stages, ft.aggregate(first, key, time, **options, **aggregates)]
+    third = form != "running" and draw(st.booleans())
+    wide = 7 * SECOND
+    if third:
+        at = "at" if form == "tumbling" else time
+        again = {"rows": fx.count(), "n": fx.sum("n")}
+        window = f"{wide} microseconds"
+        stages.append(ft.aggregate(stages[-1].schema, key, at, window=window, lateness=lateness, **again))
+
+    def expected() -> list[dict[str, Any]]:
+        rows = [pa.Table.from_pylist(joined.expected_rows(), schema=first)]
+        if form == "tumbling":
+            found = oracle.tumbling(rows, [key], time, size, 0, aggregates, everything=True)
+        elif form == "last":
+            found = oracle.last(rows, [key], time, 1000, aggregates)
+        else:
+            found = oracle.running(rows, [key], time, aggregates)
+        if third:
+            tables_ = [pa.Table.from_pylist(found, schema=stages[1].schema)]
+            found = oracle.tumbling(tables_, [key], at, wide, 0, again, everything=True)
+        return final([found])
+
+    def final(epochs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """Of running values the last ones; of the last n rows, how many results there are per key and time."""
+        rows = [row for epoch in epochs for row in epoch]
+        if form == "running":
+            return list({repr(oracle.canonical_rows([{key: row[key]}])): row for row in rows}.values())
+        if form == "last" and not third:
+            return [{name: row[name] for name in (key, time)} for row in rows]
+        if form == "last":  # n counts 1, 2, 3 along a key, in the order in which its rows came
+            return [{name: row[name] for name in (key, "window", "rows")} for row in rows]
+        return rows
+
+    def query(streams: list[Any]) -> Any:
+        raise NotImplementedError("these run in process only")
+
+    return Case(stages, joined.batches, expected, query, ends=True, final=final)

@@ -19,6 +19,7 @@ PAGES = [
     "docs/mechanisms/replanning.md",
     "docs/mechanisms/skew-buffer.md",
     "docs/mechanisms/state.md",
+    "docs/mechanisms/watermarks.md",
 ]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -28,7 +28,7 @@ _TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt
 _KEYS = {
     "session": ("master", "settings"),
     "source": ("format", "path", "schema", "options"),
-    "join": ("on", "time", "within", "between", "lateness", "plan"),
+    "join": ("on", "time", "within", "between", "lateness", "idle", "plan"),
     "distinct": ("by", "time", "within", "lateness"),
     "aggregate": ("by", "time", "window", "last", "lateness", "values"),
     "adapt": ("sites", "partitions", "memory_per_site", "policy", "partitioner", "clock", "balance", "replan"),

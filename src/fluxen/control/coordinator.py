@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fluxen.control import watermarks as marks
 from fluxen.control.balance import finish_tracks
 from fluxen.operators.aggregate import Tumbling
-from fluxen.operators.base import Operator, Spillable
+from fluxen.operators.base import Operator, Progress, Spillable
 from fluxen.operators.tree import TreeJoin
 from fluxen.state import generations
 from fluxen.state.epoch import Epoch, StageState
@@ -22,7 +23,7 @@ from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 from fluxen.state.trees import Trees
-from fluxen.typing import MIN_TIME, Json
+from fluxen.typing import MAX_TIME, MIN_TIME, Json
 
 REPEATS_RARELY = 0.5
 """Distinct keys per row above which combining rows before the shuffle costs more than it saves."""
@@ -35,6 +36,16 @@ class Stage:
     operator: Operator
     lateness: tuple[int, ...]
     """per input, in microseconds"""
+    time: str | None = None
+    """of a stage that another one feeds: which of that one's result columns is its event time"""
+    idle: tuple[int | None, ...] = ()
+    """per input: microseconds without a row after which it holds nobody back any more; None for never"""
+
+    def unbounded(self, column: str) -> bool:
+        """Whether a result column carries event times that may be as old as they like, however far the inputs are."""
+        here = (0,) * self.operator.inputs
+        anywhere = Progress(watermarks=here, emitted=here, owed=(MAX_TIME,) * self.operator.sides)
+        return self.operator.output_watermarks(anywhere).get(column) == MIN_TIME
 
 
 def first_epoch(stages: Sequence[Stage], routings: Sequence[Routing]) -> Epoch:
@@ -53,13 +64,25 @@ def expected(epoch: Epoch) -> list[tuple[int, int]]:
 
 
 def advance(
-    epoch: Epoch, stages: Sequence[Stage], records: Mapping[tuple[int, int], CommitRecord], *, batch: int
+    epoch: Epoch,
+    stages: Sequence[Stage],
+    records: Mapping[tuple[int, int], CommitRecord],
+    *,
+    batch: int,
+    seen: Sequence[int | None] = (),
+    elapsed: float = 0.0,
 ) -> Epoch:
-    """The epoch after `epoch`, given one record per site."""
-    states = []
+    """The epoch after `epoch`, given one record per site.
+
+    `seen` is, per input, the latest event time among the source's rows, of which some may not have come to the sites;
+    `elapsed` the seconds since the last epoch of this run.
+    """
+    states: list[StageState] = []
     for number, (stage, before) in enumerate(zip(stages, epoch.stages)):
         mine = [records[number, site] for site in range(before.routing.sites)]
-        states.append(_advance_stage(stage, before, mine, epoch.number + 1))
+        bound = marks.results(stages[number - 1].operator, states[-1]).get(stage.time or "") if number else None
+        heard = _heard(stage, mine, seen if number == 0 else ())
+        states.append(_advance_stage(stage, before, mine, epoch.number + 1, heard, bound, elapsed))
     return Epoch(
         number=epoch.number + 1,
         batch=batch,
@@ -69,11 +92,16 @@ def advance(
     )
 
 
-def rested(epoch: Epoch, *, batch: int) -> Epoch:
-    """The epoch after `epoch` when a batch had no rows and no site ran: whatever is due stays due."""
+def rested(
+    epoch: Epoch, stages: Sequence[Stage], *, batch: int, seen: Sequence[int | None] = (), elapsed: float = 0.0
+) -> Epoch:
+    """The epoch after `epoch` when no row came to a site and none ran: whatever is due stays due.
+
+    Rows of the source that did not come to the sites move the first stage's watermarks all the same.
+    """
     none = {"rows_in": 0, "late": 0}
     idle = none | {"rows_out": 0, "rows_owed": 0, "delays": [], "busy_seconds": 0.0, "idle_seconds": 0.0, "seconds": {}}
-    stages = [
+    shown = [
         {
             "sites": [site | idle for site in stage["sites"]],
             "sides": [side | none | {"distinct": 0} for side in stage["sides"]],
@@ -83,12 +111,53 @@ def rested(epoch: Epoch, *, batch: int) -> Epoch:
         }
         for stage in epoch.stats.get("stages", [])
     ]
-    return replace(epoch, number=epoch.number + 1, batch=batch, stats={"stages": stages})
+    first = _moved(stages[0], epoch.stages[0], _heard(stages[0], (), seen), elapsed)
+    states = (first, *epoch.stages[1:])
+    return replace(epoch, number=epoch.number + 1, batch=batch, stages=states, stats={"stages": shown})
 
 
-def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRecord], epoch: int) -> StageState:
+def _moved(stage: Stage, before: StageState, heard: Heard, elapsed: float) -> StageState:
+    """The stage with its inputs further on, and nothing else done."""
+    frontier, quiet = _frontier(stage, before, heard, None, elapsed)
+    watermarks = before.watermarks if before.buffer else frontier
+    return replace(before, watermarks=watermarks, frontier=() if frontier == watermarks else frontier, quiet=quiet)
+
+
+Heard = list[tuple[int | None, bool]]
+"""Per input of a stage: the latest event time of a batch, and whether it had a row at all."""
+
+
+def _heard(stage: Stage, records: Sequence[CommitRecord], seen: Sequence[int | None]) -> Heard:
+    heard: Heard = []
+    for side in range(stage.operator.inputs):
+        times = [*(record.sides[side].max_time for record in records), *seen[side : side + 1]]
+        known = [time for time in times if time is not None]
+        heard.append((max(known, default=None), bool(known) or any(r.sides[side].rows_in for r in records)))
+    return heard
+
+
+def _frontier(
+    stage: Stage, before: StageState, heard: Heard, bound: int | None, elapsed: float
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """How far the inputs have come, waiting rows aside, and how long each has been quiet."""
+    if bound is not None:
+        return marks.fed(before.late_before, bound, stage.lateness), ()
+    quiet = marks.quiet(before.quiet, [rows for _, rows in heard], elapsed, stage.idle)
+    frontier = marks.seen(before.late_before, [time for time, _ in heard], stage.lateness)
+    return marks.following(frontier, quiet, stage.idle), quiet
+
+
+def _advance_stage(
+    stage: Stage,
+    before: StageState,
+    records: Sequence[CommitRecord],
+    epoch: int,
+    heard: Heard,
+    bound: int | None,
+    elapsed: float,
+) -> StageState:
     inputs = range(stage.operator.inputs)
-    frontier = tuple(max([before.late_before[i], *_seen(records, i, stage.lateness[i])]) for i in inputs)
+    frontier, quiet = _frontier(stage, before, heard, bound, elapsed)
     # rows that wait hold the watermark back: what they need must not expire, their windows must not close
     watermarks = tuple(max(before.watermarks[i], min([frontier[i], *_waiting(records, i)])) for i in inputs)
     horizons = stage.operator.horizons(before.watermarks, watermarks)
@@ -109,14 +178,10 @@ def _advance_stage(stage: Stage, before: StageState, records: Sequence[CommitRec
         history=_left_on_disk(before, present, segments),
         buffer=buffer,
         frontier=() if frontier == watermarks else frontier,
+        quiet=quiet,
         waiting=tuple((arrival, late[arrival]) for arrival in sorted({ref.first_epoch for ref in buffer})),
     )
     return finish_tracks(after, stage.operator.inputs)
-
-
-def _seen(records: Sequence[CommitRecord], side: int, lateness: int) -> list[int]:
-    times = [record.sides[side].max_time for record in records]
-    return [time - lateness for time in times if time is not None]
 
 
 def _waiting(records: Sequence[CommitRecord], side: int) -> list[int]:
@@ -273,13 +338,31 @@ def combining_pays(epoch: Epoch, stage: int) -> bool:
 
 
 def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:
-    """Whether an epoch without rows would do something: process rows that wait, or emit windows that are closed."""
-    return any(
-        state.waiting
-        or (
+    """Whether epochs without rows would do something: process rows that wait, or emit windows that are closed.
+
+    A stage that emits moves the next one's watermark, so that one's windows may be closed only then.
+    """
+    bounds: Mapping[str, int] = {}
+    for stage, state in zip(stages, epoch.stages):
+        if state.waiting:
+            return True
+        bound = bounds.get(stage.time or "")
+        if bound is not None:
+            state = replace(state, watermarks=marks.fed(state.watermarks, bound, stage.lateness))
+        if (
             isinstance(stage.operator, Tumbling)
             and state.watermarks > state.emitted
             and any(ref.t_min <= state.watermarks[0] for ref in state.segments)
-        )
-        for stage, state in zip(stages, epoch.stages)
-    )
+        ):
+            return True
+        bounds = marks.results(stage.operator, replace(state, emitted=state.watermarks))
+    return False
+
+
+def idle_due(epoch: Epoch, stages: Sequence[Stage], elapsed: float) -> bool:
+    """Whether an epoch without rows would let go of an input that has been idle, now that so many seconds passed."""
+    for stage, state in zip(stages, epoch.stages):
+        quiet = marks.quiet(state.quiet, (False,) * stage.operator.inputs, elapsed, stage.idle)
+        if marks.following(state.late_before, quiet, stage.idle) != state.late_before:
+            return True
+    return False

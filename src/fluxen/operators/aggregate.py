@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.base import Input, SiteBatch
+from fluxen.operators.base import Input, Progress, SiteBatch
 from fluxen.operators.columns import boundaries, total_order
-from fluxen.operators.functions import Measure, combine, finish
+from fluxen.operators.functions import Measure, carried, combine, finish
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2, H, T, hashes
 from fluxen.state.trees import Track
@@ -64,6 +64,8 @@ class Running:
     keys: tuple[str, ...]
     measures: tuple[Measure, ...]
     described: Json
+    clock: str | None = None
+    """the input's event-time column"""
     inputs: int = 1
     sides: int = 1
 
@@ -72,6 +74,10 @@ class Running:
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return (MIN_TIME,)
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        """A key's result comes with a new row of it; what is oldest among its rows may be from any time."""
+        return carried(self.clock, self.keys, self.measures, progress.watermarks[0], MIN_TIME)
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         """The newest version of each key."""
@@ -160,6 +166,8 @@ class Tumbling:
     size: int
     time_type: pa.DataType
     described: Json
+    clock: str | None = None
+    """the input's event-time column"""
     inputs: int = 1
     sides: int = 1
 
@@ -168,6 +176,11 @@ class Tumbling:
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return (used[0] + 1,)
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        """Windows to come end after the last watermark that windows were closed under: where the first one starts."""
+        start = max(MIN_TIME, progress.emitted[0] // self.size * self.size)
+        return carried(self.clock, self.keys, self.measures, start, start)
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         whole = pa.concat_tables(tables).combine_chunks()

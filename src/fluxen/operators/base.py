@@ -46,6 +46,8 @@ class Input:
     """the operator's own columns, without hashes and time"""
     weight: Ints | None = None
     """how many rows of the source each row stands for, when Spark has pre-aggregated them"""
+    hidden: int | None = None
+    """the latest event time of rows that are not here because their key is null"""
 
     @property
     def rows(self) -> int:
@@ -59,7 +61,7 @@ class Input:
             rows = np.flatnonzero(rows)
         h2 = None if self.h2 is None else self.h2[rows]
         weight = None if self.weight is None else self.weight[rows]
-        return Input(self.h[rows], h2, self.t[rows], self.table.take(pa.array(rows)), weight)
+        return Input(self.h[rows], h2, self.t[rows], self.table.take(pa.array(rows)), weight, self.hidden)
 
     def with_keys(self) -> pa.Table:
         """Hashes and time as columns in front: the layout of a segment."""
@@ -117,6 +119,18 @@ class SiteBatch:
         return kept
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a stage has come after a batch: what its results to come follow from."""
+
+    watermarks: tuple[int, ...]
+    """per input: rows to come, and rows that wait, are not older, unless they are late"""
+    emitted: tuple[int, ...]
+    """per input: the watermark the batch worked under; what it closed is out"""
+    owed: tuple[int, ...]
+    """per side: the oldest time among the rows of groups that owe results; MAX_TIME if none do"""
+
+
 @runtime_checkable
 class Spillable(Protocol):
     """An operator whose groups may have generations of state that have not met."""
@@ -162,6 +176,13 @@ class Operator(Protocol):
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         """Per side: state rows with an earlier time are dead after a batch that worked under the watermarks `used`."""
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        """The result columns that carry event time, each with a time that no result to come lies below.
+
+        MIN_TIME where there is no such time. Results that only late rows of a source have made may lie below: to the
+        next stage they are late as well.
+        """
 
     def identity(self) -> Json:
         """What must not change between two runs on one checkpoint."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.base import Input, SiteBatch
+from fluxen.operators.base import Input, Progress, SiteBatch
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, total_order
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2
@@ -41,6 +41,9 @@ class Distinct:
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return (following[0] - self.within,)
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        return {name: progress.watermarks[0] for name, kind in self.columns if kind is not None}
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         kept = [table.filter(pa.array(table.column("_t").to_numpy() >= horizon)) for table in tables]

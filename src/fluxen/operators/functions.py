@@ -206,3 +206,18 @@ def result_type(kind: Kind, value: pa.DataType | None) -> pa.DataType:
 
 def _numeric(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def carried(
+    time: str | None, keys: tuple[str, ...], measures: tuple[Measure, ...], newest: int, oldest: int
+) -> dict[str, int]:
+    """The result columns that are event times of their rows: the latest ones not before `newest`, others `oldest`."""
+    if time is None:
+        return {}
+    bounds = dict.fromkeys([key for key in keys if key == time], newest)
+    for measure in measures:
+        if measure.column == time and measure.kind in ("max", "last"):
+            bounds[measure.name] = newest
+        elif measure.column == time and measure.kind in ("min", "first"):
+            bounds[measure.name] = oldest
+    return bounds

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
-from fluxen.operators.base import EMIT_ROWS, Input, SiteBatch, portion
+from fluxen.operators.base import EMIT_ROWS, Input, Progress, SiteBatch, portion
 from fluxen.operators.columns import bisect, boundaries, concat_sorted, ragged, sort_order, sorted_union
 from fluxen.operators.probe import Bounds, Probe, Side, arrivals, mixtures
 from fluxen.state.generations import Spans
@@ -102,6 +102,12 @@ class OutputColumn:
     side: int
     column: str | None
     time_type: pa.DataType | None = None
+    key_time: bool = False
+    """a key column that is its side's event time as well"""
+
+    @property
+    def timed(self) -> bool:
+        return self.column is None or self.key_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +143,15 @@ class Join:
             max(MIN_TIME, min(following[i] + self.reach[i][j] for i in range(self.inputs) if i != j))
             for j in range(self.sides)
         )
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        """A result to come has a new row of some input i, so its row of input j is at least reach[i][j] later; what
+        generations on disk owe is as old as they are."""
+        times = [
+            min(progress.owed[j], *(_later(progress.watermarks[i], self.reach[i][j]) for i in range(self.inputs)))
+            for j in range(self.inputs)
+        ]
+        return {out.name: times[out.side] for out in self.output if out.timed}
 
     def meets(self, one: SegmentRef, others: Spans) -> Mask:
         i, reach = one.side, np.array(self.reach, dtype=np.int64)
@@ -235,6 +250,13 @@ class _Stacked:
         end = int(self._ends[bisect_right(self.labels, generation)])
         h2 = None if self.h2 is None else self.h2[:end]
         return Side(kid[:end], self.t[:end], h2, n_old, lambda: self.table)
+
+
+def _later(time: int, gap: int) -> int:
+    """`time` plus a lower bound: the end of an input is the end whatever the bound, and no bound is no time at all."""
+    if time >= MAX_TIME:
+        return MAX_TIME
+    return MIN_TIME if gap <= -UNBOUNDED // 2 else min(max(time + gap, MIN_TIME), MAX_TIME)
 
 
 def _between(rows: Input, first: int, last: int) -> Input:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluxen.operators.base import EMIT_ROWS, SiteBatch
+from fluxen.operators.base import EMIT_ROWS, Progress, SiteBatch
 from fluxen.operators.columns import bisect, boundaries, positions, ragged, shifted, sliding, total_order
-from fluxen.operators.functions import Measure
+from fluxen.operators.functions import Measure, carried
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2, hashes
 from fluxen.typing import MIN_TIME, Floats, Groups, Ints, Json, Mask
@@ -32,6 +32,8 @@ class LastRows:
     time: str | None
     time_type: pa.DataType | None
     described: Json
+    clock: str | None = None
+    """the input's event-time column, be it a key or not"""
     inputs: int = 1
     sides: int = 1
 
@@ -45,6 +47,11 @@ class LastRows:
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return (MIN_TIME,)
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        """A result comes with its own row; what is oldest among the last rows may be from any time."""
+        own = {} if self.time is None else {self.time: progress.watermarks[0]}
+        return own | carried(self.clock, self.keys, self.measures, progress.watermarks[0], MIN_TIME)
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         whole = pa.concat_tables(tables).combine_chunks()

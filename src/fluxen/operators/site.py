@@ -267,7 +267,7 @@ def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideSta
     new = own.share.inputs[side] if side < operator.inputs else None
     # where copies process rows of their own, these count; where they process the receiver's once more, they do not
     counted = parts if isinstance(operator, Divided) else [own]
-    t = received[side].t if side < operator.inputs else np.zeros(0, dtype=np.int64)
+    times = _times(received[side]) if side < operator.inputs else []
     state_rows = state_bytes = 0
     for part in parts:
         for run in part.writer.runs[side] if side < operator.sides else []:
@@ -279,13 +279,19 @@ def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideSta
         rows_in=sum(part.share.inputs[side].rows for part in counted) if new is not None else 0,
         distinct=sum(part.done.distinct for part in counted) if side == 0 else 0,
         late=sum(part.batch.late[side] for part in counted) if side < operator.inputs else 0,
-        max_time=int(t.max()) if len(t) and t.max() > MIN_TIME else None,
+        max_time=max(times, default=None),
         state_rows=state_rows,
         state_bytes=state_bytes,
         waiting_rows=held.rows,
         waiting_bytes=held.bytes,
         waiting_since=held.since,
     )
+
+
+def _times(rows: Input) -> list[int]:
+    """The latest event times among an input's rows, of those without a key as well; null times count as none."""
+    latest = [*([int(rows.t.max())] if len(rows.t) else []), *([] if rows.hidden is None else [rows.hidden])]
+    return [time for time in latest if time > MIN_TIME]
 
 
 def _per_group(inputs: list[Input], routing: Routing) -> Ints:

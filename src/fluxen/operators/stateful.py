@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fluxen.errors import QueryError
 from fluxen.operators.aggregate import latest
-from fluxen.operators.base import SiteBatch
+from fluxen.operators.base import Progress, SiteBatch
 from fluxen.operators.columns import boundaries, total_order
 from fluxen.typing import MIN_TIME, Groups, Ints, Json
 
@@ -60,6 +60,9 @@ class Stateful:
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return (MIN_TIME,)
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        return {}  # nobody knows what user code makes of the times it sees
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         whole = pa.concat_tables(tables).combine_chunks()

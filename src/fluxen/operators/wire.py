@@ -2,8 +2,9 @@
 
 All inputs share one set of columns: `_in` tells which input a row is from, `_h` (and `_h2`) carry the key hash, `_t`
 the event time, and payload columns of one type share slots, so three inputs of one schema cost no more than one.
-Every site also gets marker rows, whose `_in` is -1 less the site's index: a site without rows still runs and knows
-which one it is. Spark builds this layout in `fluxen.spark.split`.
+A row of a join whose key is null joins nothing and travels only for its event time: its `_in` is that of its input plus
+the number of inputs. Every site also gets marker rows, whose `_in` is -1 less the site's index: a site without rows
+still runs and knows which one it is. Spark builds this layout in `fluxen.spark.split`.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, l
     table = pa.Table.from_batches(received).combine_chunks()
     source = table.column(IN).to_numpy()
     h = table.column(H).to_numpy()
+    hidden = _hidden(table, source, len(wire.inputs))
     inputs = []
     for number, pairs in enumerate(wire.inputs):
         rows = np.flatnonzero(source == number)
@@ -76,9 +78,19 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, l
                 _ints(table, T)[rows],
                 _rows(part, rows),
                 _ints(table, WEIGHT)[rows] if wire.weighted else None,
+                hidden.get(number),
             )
         )
     return _marked(source[source < 0]), inputs
+
+
+def _hidden(table: pa.Table, source: Ints, inputs: int) -> dict[int, int]:
+    """The latest event time of each input's rows without a key."""
+    keyless = np.flatnonzero(source >= inputs)
+    if len(keyless) == 0:
+        return {}
+    times, of = _ints(table, T)[keyless], source[keyless] - inputs
+    return {int(number): int(times[of == number].max()) for number in np.unique(of)}
 
 
 def _rows(table: pa.Table, rows: Ints) -> pa.Table:

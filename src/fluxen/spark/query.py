@@ -5,6 +5,7 @@ Building a query checks everything that can be known without data. What runs is 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,12 +69,23 @@ class Query:
         *,
         last: int | None = None,
         window: Length | None = None,
-        lateness: Length = "0 seconds",
+        lateness: Length | None = None,
         **aggregates: Aggregate,
     ) -> Query:
-        """A second stateful stage over this query's results, in the same micro-batch."""
+        """A second stateful stage over this query's results, in the same micro-batch.
+
+        If `time` is an event time of the stage before (a join's `<input>_<time>`, the latest or earliest one of an
+        aggregate), no result is late here; any other column is taken as a source's, less `lateness`.
+        """
+        _no_idle(aggregates)
         template = self.spark.createDataFrame([], self.schema)
         plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates)
+        if window is not None and time is not None and self.plans[-1].stage.unbounded(time):
+            warnings.warn(
+                f"windows over {time!r} close only at the end of input: nothing says how old its values may become; "
+                "give the join before within or between, or take another time",
+                stacklevel=2,
+            )
         return replace(self, plans=(*self.plans, plan))
 
     @property
@@ -94,6 +106,11 @@ def _streaming(df: Any, what: str) -> None:
         raise QueryError(f"{what} is not a streaming DataFrame; read it with spark.readStream")
 
 
+def _no_idle(aggregates: Mapping[str, Any]) -> None:
+    if "idle" in aggregates and not isinstance(aggregates["idle"], Aggregate):
+        raise QueryError("idle is for join(): a stage with one input has no other whose watermark it could follow")
+
+
 def join(
     inputs: Mapping[str, DataFrame],
     on: Keys | Mapping[str, Keys],
@@ -101,7 +118,8 @@ def join(
     *,
     within: Length | None = None,
     between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None = None,
-    lateness: Length | Mapping[str, Length] = "0 seconds",
+    lateness: Length | Mapping[str, Length] | None = None,
+    idle: Length | Mapping[str, Length] | None = None,
     plan: Literal["mjoin", "tree"] = "mjoin",
 ) -> Any:
     """Join two to eight inputs on equal keys.
@@ -109,7 +127,11 @@ def join(
     `within` limits the latest minus the earliest event time of a result; `between` instead bounds pairs:
     {("b", "a"): ("-60 seconds", "60 seconds")} for b.ts - a.ts, with None for a side that is open. With neither,
     everything is kept. Rows older than their input's watermark (its latest event time less `lateness`, as of the batch
-    before) are dropped and counted. Columns: the key under the first input's names, then `<input>_<column>`.
+    before) are dropped and counted. An input with `withWatermark()` has its delay as lateness; otherwise it is none.
+    Columns: the key under the first input's names, then `<input>_<column>`.
+
+    An input without a row for `idle` (one length for all, or some by name) no longer holds the others' state and the
+    stages behind: its watermark follows theirs, and rows that come after all are late if they are older.
 
     `plan="mjoin"` joins all inputs at once and keeps nothing but their rows. `plan="tree"` joins them in steps, keeps
     what the steps find, and lets every site choose and change its own order of steps; the results are the same.
@@ -125,7 +147,7 @@ def join(
         raise QueryError(
             f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or stream it"
         )
-    built = stages.join_stage(inputs, on, time, within, between, lateness, plan)
+    built = stages.join_stage(inputs, on, time, within, between, lateness, plan, idle)
     if all(streaming.values()):
         return _query(list(inputs.values()), built)
     return stages.run_static(list(inputs.values()), built)
@@ -138,13 +160,14 @@ def aggregate(
     *,
     last: int | None = None,
     window: Length | None = None,
-    lateness: Length = "0 seconds",
+    lateness: Length | None = None,
     **aggregates: Aggregate,
 ) -> Query:
     """Aggregate by key: over the `last` n rows of each key (one result per input row), over tumbling event-time
     windows (emitted when the watermark passes their end), or, with neither, over everything so far (one row per key
     that changed in the batch). A null key is a group of its own."""
     _streaming(stream, "the input of aggregate()")
+    _no_idle(aggregates)
     return _query([stream], stages.aggregate_stage(stream, by, time, last, window, lateness, aggregates))
 
 
@@ -154,7 +177,7 @@ def distinct(
     time: str | None = None,
     *,
     within: Length | None = None,
-    lateness: Length = "0 seconds",
+    lateness: Length | None = None,
 ) -> Query:
     """The first row of each key; with `within`, again the first row more than that after the last one kept."""
     _streaming(stream, "the input of distinct()")

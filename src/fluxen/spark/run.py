@@ -22,7 +22,16 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, rested, with_routing
+from fluxen.control.coordinator import (
+    advance,
+    combining_pays,
+    expected,
+    first_epoch,
+    flush_due,
+    idle_due,
+    rested,
+    with_routing,
+)
 from fluxen.control.latency import mean_latency
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
@@ -34,6 +43,7 @@ from fluxen.policies.base import Rescale, Suggestion
 from fluxen.spark import allocator
 from fluxen.spark.query import Query
 from fluxen.spark.sinks import Sink
+from fluxen.spark.sources import Watched, latest, watched
 from fluxen.spark.split import markers, marking
 from fluxen.spark.stage import Pins, run_stage
 from fluxen.state.epoch import Epoch, EpochLog
@@ -77,6 +87,9 @@ class Run:
         self._token = uuid.uuid4().hex[:8]
         self._requests: list[Suggestion] = []
         self._in_batches = False
+        self._watched: list[Watched | None] = []
+        self._launched = threading.Event()
+        self._began = time.monotonic()
         self._markers: dict[tuple[int, int], DataFrame] = {}
         self._marking: dict[int, Column] = {}
         adapt = query.options
@@ -110,8 +123,10 @@ class Run:
         if intent is not None:
             self._flush(ended=intent["ended"], cleanup=intent.get("cleanup", False))
         plan = self._query.plans[0]
+        given = list(enumerate(zip(self._query.sources, plan.times)))
+        self._watched = [watched(source, when, f"fluxen_{number}") for number, (source, when) in given]
         writer = (
-            plan.project(self._query.sources)
+            plan.project([source if seen is None else seen.df for (_, (source, _)), seen in zip(given, self._watched)])
             .writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", f"{self._store.root.rstrip('/')}/spark")
         )
@@ -120,6 +135,7 @@ class Run:
         if self._trigger:
             writer = writer.trigger(**self._trigger)
         self._spark_query = writer.start()
+        self._launched.set()
         threading.Thread(target=self._watch, name=f"fluxen-{self.name or 'query'}", daemon=True).start()
         return self
 
@@ -165,7 +181,7 @@ class Run:
                     break
                 # a batch that Spark planned before the start may have been delivered under the next epoch's number
                 idle = not self._spark_query.status["isDataAvailable"] and self._epoch.batch >= planned
-                if not idle or not flush_due(self._epoch, self._stages):
+                if not idle or not self._due():
                     idle_since = None
                 elif idle_since is None:
                     idle_since = time.monotonic()
@@ -188,10 +204,17 @@ class Run:
 
     def _drain(self) -> None:
         """Process rows that wait, emit closed windows and what generations on disk owe, until there is nothing left."""
-        while flush_due(self._epoch, self._stages):
-            self._flush()
-        if owes(self._epoch):
-            self._flush(cleanup=True)
+        while True:
+            while flush_due(self._epoch, self._stages):
+                self._flush()
+            if not owes(self._epoch):
+                return
+            self._flush(cleanup=True)  # what is owed may be all that held the next stage's windows open
+
+    def _due(self) -> bool:
+        """Whether an epoch without rows would do something."""
+        waited = time.monotonic() - self._began
+        return flush_due(self._epoch, self._stages) or idle_due(self._epoch, self._stages, waited)
 
     def _planned(self) -> int:
         """The newest batch in Spark's own log."""
@@ -212,7 +235,11 @@ class Run:
             if not self._in_batches:  # PySpark wraps the query's session anew for every batch
                 self._prepare_session(rows.sparkSession)
                 self._in_batches = True
-            self._run_epoch(rows, batch, self._epoch)
+            before = self._epoch.stages[0].watermarks
+            ran = self._run_epoch(rows, batch, self._epoch)
+            # rows that a filter has hidden may have closed windows although no site ran
+            if not ran and self._epoch.stages[0].watermarks != before and flush_due(self._epoch, self._stages):
+                self._flush()
 
     def _prepare_session(self, spark: SparkSession) -> None:
         # partitions are sites here: nothing may coalesce or split them
@@ -249,8 +276,11 @@ class Run:
             before = replace(before, stages=(*closing, *before.stages[ended:]))
             self._run_epoch(None, before.batch, before)
 
-    def _run_epoch(self, rows: DataFrame | None, batch: int, before: Epoch) -> None:
+    def _run_epoch(self, rows: DataFrame | None, batch: int, before: Epoch) -> bool:
+        """Process and commit one epoch; whether there was anything for the sites to do."""
         number = before.number + 1
+        # silence is counted from batch to batch: rows that come while one runs are in the next
+        began, elapsed = time.monotonic(), time.monotonic() - self._began
         started = time.perf_counter()
         results = self._results(rows, before)
         planned = time.perf_counter()
@@ -264,12 +294,14 @@ class Run:
             absent = missing_sites(records, expected(before))
             if absent and (records or rows is None):
                 raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
+        seen = self._seen(rows)
         if records:
-            epoch = self._adapted(advance(before, self._stages, records, batch=batch), records, ran - started)
+            after = advance(before, self._stages, records, batch=batch, seen=seen, elapsed=elapsed)
+            epoch = self._adapted(after, records, ran - started)
         else:  # not one row in the whole batch
-            epoch = rested(before, batch=batch)
+            epoch = rested(before, self._stages, batch=batch, seen=seen, elapsed=elapsed)
         self._log.commit(epoch)
-        self._epoch = epoch
+        self._epoch, self._began = epoch, began
         self._log.collect(number)
         if number % SWEEP_EVERY == 0:
             self._log.sweep(number)
@@ -290,6 +322,14 @@ class Run:
                 **shown,
             }
         )
+        return bool(records)
+
+    def _seen(self, rows: DataFrame | None) -> list[int | None]:
+        """The latest event times of the sources' rows, where filters may have hidden them from the sites."""
+        if rows is None or not any(self._watched):
+            return []
+        self._launched.wait()  # the first batch may be here before Spark has handed over its query
+        return latest(self._spark_query, self._query.spark, self._watched)
 
     def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord], seconds: float) -> Epoch:
         """Decide what the next epoch does differently, and note it."""

@@ -116,9 +116,15 @@ def event_time(df: DataFrame, time: str | None) -> Column:
 
 
 def lay_out(
-    inputs: Sequence[tuple[DataFrame, Sequence[Column], Sequence[tuple[str, str]]]], *, weighted: bool = False
+    inputs: Sequence[tuple[DataFrame, Sequence[Column], Sequence[tuple[str, str]]]],
+    *,
+    weighted: bool = False,
+    keyed: Sequence[Column] = (),
 ) -> tuple[DataFrame, Wire]:
-    """One DataFrame of all inputs in wire layout, from (df, key columns and time, payload (column, source) pairs)."""
+    """One DataFrame of all inputs in wire layout, from (df, key columns and time, payload (column, source) pairs).
+
+    `keyed` tells, per input, which rows have a key, where others come along for their event time.
+    """
     kinds: dict[str, st.DataType] = {}
     typed = []
     for df, _, payload in inputs:
@@ -133,7 +139,10 @@ def lay_out(
         filled = {slot: F.col(quoted(sources[name])) for name, slot in pairs}
         columns = [filled.get(slot, F.lit(None)).cast(kinds[slots[slot]]).alias(slot) for slot in slots]
         extra = [F.col(WEIGHT)] if weighted else []
-        part = df.select(F.lit(number).cast("int").alias(IN), *keys, *extra, *columns)
+        mark = F.lit(number).cast("int")
+        if keyed:
+            mark = F.when(keyed[number], mark).otherwise(F.lit(number + len(inputs)).cast("int"))
+        part = df.select(mark.alias(IN), *keys, *extra, *columns)
         second = H2 in part.columns
         union = part if union is None else union.unionAll(part)
     assert union is not None

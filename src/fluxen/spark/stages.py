@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator as symbols
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +27,7 @@ from fluxen.operators.stateful import GroupOperator, Stateful
 from fluxen.operators.tree import TreeJoin
 from fluxen.operators.wire import IN, WEIGHT, Wire
 from fluxen.spark.partials import Partials, measures, partials, result_spark_type
+from fluxen.spark.sources import DELAY, lateness_of
 from fluxen.spark.split import event_time, field, hashable_columns, key_hashes, lay_out, quoted
 from fluxen.spark.types import arrow_schema, arrow_type
 from fluxen.state.segment import H2, H, T
@@ -48,15 +51,19 @@ class StagePlan:
     wire: Wire
     wire_schema: st.StructType
     schema: st.StructType
+    times: tuple[str | None, ...] = ()
+    """per input: its event-time column"""
 
 
 def _plan(
     operator: Operator,
     lateness: tuple[int, ...],
     inputs: Sequence[DataFrame],
+    times: Sequence[str | None],
     project: Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]],
     fields: Sequence[st.StructField],
     combining: Callable[[DataFrame], Partials] | None = None,
+    idle: tuple[int | None, ...] = (),
 ) -> StagePlan:
     """Run the layout functions once on templates to learn the wire layout."""
     names = [found.name for found in fields]
@@ -72,13 +79,20 @@ def _plan(
         prepare, wire = partial.of, partial.wire
         laid_out = prepare(laid_out, True)
     return StagePlan(
-        stage=Stage(operator=operator, lateness=lateness),
+        stage=Stage(operator=operator, lateness=lateness, time=times[0], idle=idle),
         project=lambda streams: project(streams)[0],
         prepare=prepare,
         wire=wire,
         wire_schema=laid_out.schema,
-        schema=st.StructType(list(fields)),
+        schema=st.StructType([_unmarked(found) for found in fields]),
+        times=tuple(times),
     )
+
+
+def _unmarked(found: st.StructField) -> st.StructField:
+    """A result column without what withWatermark() noted: the results' watermark is the stage's."""
+    kept = {name: value for name, value in found.metadata.items() if name != DELAY}
+    return st.StructField(found.name, found.dataType, found.nullable, kept)
 
 
 def _keys(by: Keys, what: str) -> list[str]:
@@ -112,8 +126,9 @@ def join_stage(
     time: str | Mapping[str, str] | None,
     within: Length | None,
     between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None,
-    lateness: Length | Mapping[str, Length],
+    lateness: Length | Mapping[str, Length] | None,
     plan: str = "mjoin",
+    idle: Length | Mapping[str, Length] | None = None,
 ) -> StagePlan:
     names = list(inputs)
     if plan not in ("mjoin", "tree"):
@@ -137,21 +152,50 @@ def join_stage(
     }
     kind = TreeJoin if plan == "tree" else Join
     operator = kind(names=tuple(names), low=low, output=tuple(output), described=described)
-    late = tuple(microseconds(_each(lateness, name, "lateness"), f"lateness of {name!r}") for name in names)
+    late = tuple(
+        lateness_of(df, when, _stated(lateness, name, df), f"lateness of {name!r}", f"input {name!r}")
+        for name, df, when in zip(names, dfs, times)
+    )
 
     def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
-        parts = []
+        parts, keyed = [], []
         for number, (df, key, when) in enumerate(zip(streams, keys, times)):
             _check_names(df, f"input {names[number]!r}")
-            hashed: list[Column] = [*key_hashes(df, key, nulls=False), event_time(df, when)]
-            stored = [c for c in df.columns if (c in key and number == 0) or (c not in key and c != when)]
-            present = F.lit(True)
-            for name in key + ([when] if when else []):
-                present = present & F.col(quoted(name)).isNotNull()
-            parts.append((df.where(present), hashed, [(c, c) for c in stored]))
-        return lay_out(parts)
+            hashes, moment = key_hashes(df, key, nulls=False), event_time(df, when)
+            stored = [(c, c) for c in df.columns if (c in key and number == 0) or (c not in key and c != when)]
+            present = functools.reduce(symbols.and_, (F.col(quoted(name)).isNotNull() for name in key))
+            if when is None:
+                parts.append((df.where(present), [*hashes, moment], stored))
+                continue
+            # a row without a key goes to any site: there its time counts and nothing else
+            spread = F.when(present, hashes[0]).otherwise(F.xxhash64(quoted(when))).alias(H)
+            parts.append((df.where(F.col(quoted(when)).isNotNull()), [spread, *hashes[1:], moment], stored))
+            keyed.append(present)
+        return lay_out(parts, keyed=keyed)
 
-    return _plan(operator, late, dfs, project, fields)
+    return _plan(operator, late, dfs, times, project, fields, idle=_idle(idle, names, time))
+
+
+def _stated(lateness: Any, name: str, df: DataFrame) -> Any:
+    """The lateness given for one input; a mapping may leave out those with withWatermark()."""
+    if isinstance(lateness, Mapping) and name not in lateness and any(DELAY in f.metadata for f in df.schema.fields):
+        return None
+    return _each(lateness, name, "lateness")
+
+
+def _idle(given: Length | Mapping[str, Length] | None, names: list[str], time: Any) -> tuple[int | None, ...]:
+    """Per input, how long it may be silent; a mapping need not name all of them."""
+    if given is None:
+        return ()
+    if time is None:
+        raise QueryError("idle needs the event time: without it there is no watermark to hold back; pass time='column'")
+    lengths = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    unknown = [name for name in lengths if name not in names]
+    if unknown:
+        raise QueryError(f"idle names input {unknown[0]!r}; there are: {', '.join(names)}")
+    return tuple(
+        microseconds(lengths[name], f"idle of {name!r}", positive=True) if name in lengths else None for name in names
+    )
 
 
 def _each(given: Any, name: str, what: str) -> Any:
@@ -182,7 +226,7 @@ def _check_key_types(names: list[str], dfs: list[DataFrame], keys: list[list[str
 def _join_output(
     names: list[str], dfs: list[DataFrame], keys: list[list[str]], times: list[str | None]
 ) -> tuple[list[OutputColumn], list[st.StructField]]:
-    output = [OutputColumn(name=key, side=0, column=key) for key in keys[0]]
+    output = [OutputColumn(name=key, side=0, column=key, key_time=key == times[0]) for key in keys[0]]
     fields = [st.StructField(key, field(dfs[0], key, "key").dataType) for key in keys[0]]
     for side, (name, df, key, time) in enumerate(zip(names, dfs, keys, times)):
         for column in df.schema.fields:
@@ -205,13 +249,13 @@ def aggregate_stage(
     time: str | None,
     last: int | None,
     window: Length | None,
-    lateness: Length,
+    lateness: Length | None,
     aggregates: Mapping[str, Aggregate],
 ) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of aggregate()")
     measured = measures(df, aggregates)
-    late = (microseconds(lateness, "lateness"),)
+    late = (lateness_of(df, time, lateness, "lateness", "the input of aggregate()"),)
     if last is not None and window is not None:
         raise QueryError("give either last or window, not both")
     if time is None and (window is not None or any(m.kind in ("first", "last") for m in measured)):
@@ -255,6 +299,7 @@ def _last_stage(
         time=time if time not in keys else None,
         time_type=None if time is None else _time_type(df, time),
         described=described,
+        clock=time,
     )
     timed = [field(df, operator.time, "event time")] if operator.time else []
     fields = [*_key_fields(df, keys), *timed, *(st.StructField(m.name, result_spark_type(df, m)) for m in measured)]
@@ -265,7 +310,7 @@ def _last_stage(
         hashed = [*key_hashes(stream, keys, nulls=True), _time_or_first(stream, time)]
         return lay_out([(stream, hashed, [(c, c) for c in stored])])
 
-    return _plan(operator, late, [df], project, fields)
+    return _plan(operator, late, [df], [time], project, fields)
 
 
 def _time_or_first(df: DataFrame, time: str | None) -> Column:
@@ -286,16 +331,17 @@ def _combining_stage(
     fields = _key_fields(df, keys)
     group, size = list(keys), 0
     if window is None:
-        operator = Running(keys=tuple(keys), measures=measured, described=described)
+        operator = Running(keys=tuple(keys), measures=measured, described=described, clock=time)
     else:
         assert time is not None
         size = microseconds(window, "window", positive=True)
+        kind = _time_type(df, time)
         operator = Tumbling(
-            keys=tuple(keys), measures=measured, size=size, time_type=_time_type(df, time), described=described
+            keys=tuple(keys), measures=measured, size=size, time_type=kind, described=described, clock=time
         )
-        kind = field(df, time, "event time").dataType
+        stamp = field(df, time, "event time").dataType
         fields.append(
-            st.StructField("window", st.StructType([st.StructField("start", kind), st.StructField("end", kind)]))
+            st.StructField("window", st.StructType([st.StructField("start", stamp), st.StructField("end", stamp)]))
         )
         group.append("_w")
     fields += [st.StructField(measure.name, result_spark_type(df, measure)) for measure in measured]
@@ -310,7 +356,7 @@ def _combining_stage(
             rows = rows.where(F.col(T) > MIN_TIME).withColumn("_w", end)
         return rows, Wire(inputs=(), exact=True)
 
-    return _plan(operator, late, [df], project, fields, lambda rows: partials(rows, group, measured))
+    return _plan(operator, late, [df], [time], project, fields, lambda rows: partials(rows, group, measured))
 
 
 # ---- distinct and user code
@@ -339,7 +385,9 @@ def _row_project(
     return project
 
 
-def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length) -> StagePlan:
+def distinct_stage(
+    df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length | None
+) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of distinct()")
     for key in keys:
@@ -350,8 +398,8 @@ def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | N
     span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
     described = {"by": _described(df, keys), "time": time, "within": None if within is None else span}
     operator = Distinct(columns=columns, ties=ties, within=span, described=described)
-    late = (microseconds(lateness, "lateness"),)
-    return _plan(operator, late, [df], _row_project(keys, time, timed_only=True), df.schema.fields)
+    late = (lateness_of(df, time, lateness, "lateness", "the input of distinct()"),)
+    return _plan(operator, late, [df], [time], _row_project(keys, time, timed_only=True), df.schema.fields)
 
 
 def stateful_stage(df: DataFrame, by: Keys | None, time: str | None, operator: Any) -> StagePlan:
@@ -375,7 +423,8 @@ def stateful_stage(df: DataFrame, by: Keys | None, time: str | None, operator: A
     runner = Stateful(
         operator=operator, columns=columns, ties=ties, results=arrow_schema(schema.fields), described=described
     )
-    return _plan(runner, (0,), [df], _row_project(keys, time, timed_only=False), schema.fields)
+    late = (lateness_of(df, time, None, "lateness", "the input of stateful()"),)
+    return _plan(runner, late, [df], [time], _row_project(keys, time, timed_only=False), schema.fields)
 
 
 def _parse_ddl(df: DataFrame, ddl: str) -> st.StructType:

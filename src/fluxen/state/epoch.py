@@ -53,6 +53,8 @@ class StageState:
     """per input: the watermark as it would be if no row waited in the buffer; empty if none does"""
     waiting: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """(epoch, watermarks under which its rows count as late) of every epoch with rows in the buffer"""
+    quiet: tuple[float, ...] = ()
+    """per input: seconds without a row while the query ran; empty where no input may go idle"""
 
     arriving: tuple[tuple[int, int], ...] = ()
     """(group, receiver) of moves whose state is being copied ahead (`fluxen.control.ahead`)"""
@@ -78,6 +80,7 @@ class StageState:
             "buffer": [ref.to_json() for ref in self.buffer],
             "frontier": self.frontier,
             "waiting": self.waiting,
+            "quiet": self.quiet,
             "arriving": self.arriving,
             "residence": None if self.residence is None else self.residence.to_json(),
         }
@@ -96,6 +99,7 @@ class StageState:
             tracks=tuple(Track.from_json(track) for track in data.get("tracks", ())),
             buffer=tuple(SegmentRef.from_json(ref) for ref in data.get("buffer", ())),
             frontier=tuple(data.get("frontier", ())),
+            quiet=tuple(data.get("quiet", ())),
             arriving=tuple((int(group), int(site)) for group, site in data.get("arriving", ())),
             residence=None if data.get("residence") is None else Residence.from_json(data["residence"]),
             waiting=tuple((int(epoch), tuple(late)) for epoch, late in data.get("waiting", ())),

@@ -95,13 +95,13 @@ def owing(refs: Sequence[SegmentRef], size: int, meets: Meets = whatever) -> Mas
     owed = np.zeros(size, dtype=np.bool_)
     spilled = [ref for ref in refs if ref.generation]  # of two generations, one is on disk
     if spilled:
-        debts = _Debts(refs, meets, size)
+        debts = Debts(refs, meets, size)
         for ref in spilled:
             owed |= debts.of(ref)
     return owed
 
 
-class _Debts:
+class Debts:
     """Who owes what to whom, among segments that are compared with each other many times."""
 
     def __init__(self, refs: Sequence[SegmentRef], meets: Meets, size: int) -> None:
@@ -142,7 +142,7 @@ def expired(
     dead = [ref.t_max < horizons[ref.side] for ref in refs]
     if not any(dead) or not any(ref.generation for ref in refs):
         return tuple(ref for ref, gone in zip(refs, dead) if not gone)
-    debts = _Debts(refs, meets, size)
+    debts = Debts(refs, meets, size)
     kept = []
     for ref, gone in zip(refs, dead):
         left = debts.of(ref) if gone else None

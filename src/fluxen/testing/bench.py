@@ -150,21 +150,24 @@ class Bench:
         reroute: Callable[[int, Routing], Routing] | None = None,
         change: Callable[[int, StageState, int], StageState] | None = None,
         repeat: int = 1,
+        seen: Sequence[int | None] = (),
+        elapsed: float = 0.0,
     ) -> pa.Table:
         """Process one batch; `reroute(stage, routing)` gives the next epoch's routing, `change(stage, state, epoch)`
         any other change of a stage's state (`fluxen.control.spilling`, `fluxen.control.balance`), `repeat` runs sites
-        again."""
+        again, `seen` are the sources' latest event times where filters hid rows, `elapsed` the seconds since the last
+        batch."""
         if batch <= self.epoch.batch:
             return self.stages[-1].schema.empty_table()  # committed before the crash
-        return self._run(self.epoch, inputs, batch, reroute, change, repeat)
+        return self._run(self.epoch, inputs, batch, reroute, change, repeat, seen, elapsed)
 
-    def flush(self, *, everything: bool = False) -> pa.Table:
+    def flush(self, *, everything: bool = False, elapsed: float = 0.0) -> pa.Table:
         """An epoch without rows, as at the end of a finite query; with `everything`, one for each stage that ends.
 
         A stage ends when nothing waits for it any more, so there may be more of them when rows are buffered.
         """
         if not everything:
-            return self._flush(0)
+            return self._flush(0, elapsed=elapsed)
         parts = []
         for number in range(len(self.stages)):
             while self.flush_due():
@@ -176,12 +179,12 @@ class Bench:
         """An epoch without rows that emits what generations on disk owe."""
         return self._flush(0, cleanup=True)
 
-    def _flush(self, ended: int, *, cleanup: bool = False) -> pa.Table:
+    def _flush(self, ended: int, *, cleanup: bool = False, elapsed: float = 0.0) -> pa.Table:
         self.log.intend(self.epoch.number + 1, {"ended": ended, "cleanup": cleanup})
         before = cleaning_up(self.epoch) if cleanup else self.epoch
         closing = (replace(s, watermarks=(MAX_TIME,) * len(s.watermarks)) for s in before.stages[:ended])
         before = replace(before, stages=(*closing, *before.stages[ended:]))
-        return self._run(before, None, before.batch, None, None, 1)
+        return self._run(before, None, before.batch, None, None, 1, (), elapsed)
 
     def flush_due(self) -> bool:
         return flush_due(self.epoch, [stage.stage for stage in self.stages])
@@ -194,6 +197,8 @@ class Bench:
         reroute: Callable[[int, Routing], Routing] | None,
         change: Callable[[int, StageState, int], StageState] | None,
         repeat: int,
+        seen: Sequence[int | None],
+        elapsed: float,
     ) -> pa.Table:
         number = before.number + 1
         for _ in range(repeat):
@@ -202,7 +207,8 @@ class Bench:
             self.sink(number, results)
         records = read_records(self.store, number)
         assert not missing_sites(records, expected(before)), "a site left no record"
-        epoch = self._adapted(advance(before, [stage.stage for stage in self.stages], records, batch=batch), records)
+        stages = [stage.stage for stage in self.stages]
+        epoch = self._adapted(advance(before, stages, records, batch=batch, seen=seen, elapsed=elapsed), records)
         if reroute is not None:
             moved = tuple(with_routing(s, reroute(i, s.routing)) for i, s in enumerate(epoch.stages))
             epoch = replace(epoch, stages=moved)

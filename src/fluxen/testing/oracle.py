@@ -34,7 +34,7 @@ def micros(value: Any) -> int | None:
 def on_time(
     batches: Batches, time: str | None, lateness: int = 0, keys: Sequence[str] = ()
 ) -> tuple[list[list[Row]], int]:
-    """Each batch's rows that are not late, and how many were; rows with a null in `keys` do not exist."""
+    """Each batch's rows that are not late, and how many were; of rows with a null in `keys` only the time counts."""
     seen: int | None = None
     kept, late = [], 0
     for table in batches:
@@ -44,6 +44,7 @@ def on_time(
         for row in rows:
             t = micros(row[time]) if time else 0
             if any(row[key] is None for key in keys):
+                seen = t if seen is None else max(seen, seen if t is None else t)
                 continue
             if t is None or (time and latest is not None and t < latest - lateness):
                 late += t is not None

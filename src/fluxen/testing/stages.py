@@ -32,6 +32,7 @@ def join(
     within: str | None = None,
     between: Any = None,
     lateness: str = "0 seconds",
+    idle: str | None = None,
     plan: str = "mjoin",
     tree: str = "",
     bits: int = 64,
@@ -39,7 +40,7 @@ def join(
     """As `fluxen.join`; every input's time column has the name `time`."""
     names = list(inputs)
     keys = {name: _listed(on[name] if isinstance(on, Mapping) else on) for name in names}
-    output = [OutputColumn(name=key, side=0, column=key) for key in keys[names[0]]]
+    output = [OutputColumn(name=key, side=0, column=key, key_time=key == time) for key in keys[names[0]]]
     for side, (name, schema) in enumerate(inputs.items()):
         for field in schema:
             if field.name not in keys[name]:
@@ -60,19 +61,24 @@ def join(
 
     def encode(number: int, table: pa.Table) -> Input:
         key = keys[names[number]]
+        if time is not None:
+            table = table.filter(pc.is_valid(table.column(time)))
         present = np.ones(table.num_rows, dtype=np.bool_)
-        for column in [*key, *([time] if time else [])]:
+        for column in key:
             present &= pc.is_valid(table.column(column)).to_numpy()
+        keyless = times(table, time, MIN_TIME)[~present]
         table = table.filter(pa.array(present))
         h, h2 = hashes(table, key, bits=bits)
         stored = [c for c in table.column_names if c != time and (number == 0 or c not in key)]
-        return Input(h, h2, times(table, time, MIN_TIME), table.select(stored))
+        hidden = int(keyless.max()) if time is not None and len(keyless) else None
+        return Input(h, h2, times(table, time, MIN_TIME), table.select(stored), hidden=hidden)
 
     types = {f"{name}_{field.name}": field.type for name, schema in inputs.items() for field in schema}
     types.update({key: inputs[names[0]].field(key).type for key in keys[names[0]]})
     late = (microseconds(lateness, "lateness"),) * len(names)
+    silence = (None if idle is None else microseconds(idle, "idle", positive=True),) * len(names)
     return BenchStage(
-        stage=Stage(operator=operator, lateness=late),
+        stage=Stage(operator=operator, lateness=late, time=time, idle=silence),
         encode=encode,
         inputs=tuple(inputs.values()),
         schema=pa.schema([(out.name, types[out.name]) for out in output]),
@@ -106,16 +112,16 @@ def aggregate(
     if last is not None:
         timed = time if time not in keys else None
         kind = schema.field(time).type if time else None
-        operator = LastRows(keys=keys, measures=measures, n=last, time=timed, time_type=kind, described={})
+        operator = LastRows(keys=keys, measures=measures, n=last, time=timed, time_type=kind, described={}, clock=time)
         fields += [schema.field(timed)] if timed else []
     elif window is not None:
         assert time is not None
         size = microseconds(window, "window", positive=True)
         kind = schema.field(time).type
-        operator = Tumbling(keys=keys, measures=measures, size=size, time_type=kind, described={})
+        operator = Tumbling(keys=keys, measures=measures, size=size, time_type=kind, described={}, clock=time)
         fields.append(pa.field("window", pa.struct([("start", kind), ("end", kind)])))
     else:
-        operator = Running(keys=keys, measures=measures, described={})
+        operator = Running(keys=keys, measures=measures, described={}, clock=time)
 
     def encode(number: int, table: pa.Table) -> Input:
         t = times(table, time, MIN_TIME)
@@ -133,7 +139,7 @@ def aggregate(
         return _combined(alone, tasks, measures) if tasks else alone
 
     return BenchStage(
-        stage=Stage(operator=operator, lateness=(microseconds(lateness, "lateness"),)),
+        stage=Stage(operator=operator, lateness=(microseconds(lateness, "lateness"),), time=time),
         encode=encode,
         inputs=(schema,),
         schema=pa.schema([*fields, *((m.name, m.type) for m in measures)]),
@@ -218,7 +224,7 @@ def _row_stage(
         payload = table.select([name for name in table.column_names if name != time])
         return Input(h, h2, times(table, time, MIN_TIME), payload)
 
-    stage = Stage(operator=operator, lateness=(microseconds(lateness, "lateness"),))
+    stage = Stage(operator=operator, lateness=(microseconds(lateness, "lateness"),), time=time)
     return BenchStage(stage=stage, encode=encode, inputs=(schema,), schema=results)
 
 
