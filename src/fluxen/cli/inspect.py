@@ -17,6 +17,7 @@ from rich.table import Table
 
 from fluxen.cli.progress import event_line, size, stamp
 from fluxen.errors import CheckpointError, DamagedError, FluxenError
+from fluxen.state.claim import current
 from fluxen.state.epoch import EPOCHS, EVENTS, IDENTITY, Epoch, EpochLog, StageState
 from fluxen.state.packed import PackedSegment
 from fluxen.state.record import unseal
@@ -93,6 +94,7 @@ def inspect(checkpoint: str) -> Json:
     return {
         "checkpoint": checkpoint,
         "query": _sealed(check, IDENTITY),
+        "claim": None if (holder := current(store)) is None else holder.to_json(),
         "epochs": [_epoch(epoch) for epoch in epochs],
         "stages": [_stage(check, newest, number) for number in range(len(newest.stages))] if newest else [],
         "events": [event for name in store.list(EVENTS) for event in _sealed(check, f"{EVENTS}/{name}")["events"]],

@@ -36,6 +36,8 @@ from fluxen.spark.query import Query
 from fluxen.spark.sinks import Sink
 from fluxen.spark.split import markers, marking
 from fluxen.spark.stage import Pins, run_stage
+from fluxen.state import claim as claims
+from fluxen.state.claim import Claim
 from fluxen.state.epoch import Epoch, EpochLog
 from fluxen.state.record import CommitRecord, missing_sites, read_records
 from fluxen.state.routing import Routing
@@ -92,6 +94,7 @@ class Run:
             )
             for stage in self._stages
         ]
+        self._claim: Claim
         self._epoch: Epoch
         self._resumed: int | None = None
         self._spark_query: StreamingQuery
@@ -99,6 +102,17 @@ class Run:
     # ---- life
 
     def start(self) -> Run:
+        self._claim = self._log.claim = claims.take(self._store)
+        try:
+            self._begin()
+        except BaseException:
+            self._claim.release()
+            raise
+        for work, name in ((self._watch, "query"), (self._keep_claim, "claim")):
+            threading.Thread(target=work, name=f"fluxen-{self.name or name}", daemon=True).start()
+        return self
+
+    def _begin(self) -> None:
         self._log.identify(self._identity())
         self._epoch = self._log.latest() or self._first()
         for adaptation, snapshot in zip(self._adaptations, self._epoch.control.get("stages", [])):
@@ -120,8 +134,19 @@ class Run:
         if self._trigger:
             writer = writer.trigger(**self._trigger)
         self._spark_query = writer.start()
-        threading.Thread(target=self._watch, name=f"fluxen-{self.name or 'query'}", daemon=True).start()
-        return self
+
+    def _keep_claim(self) -> None:
+        """Renew the claim while the query runs; end the query if another driver has taken it over."""
+        while not self._done.wait(claims.RENEWAL):
+            try:
+                self._claim.renew()
+            except CheckpointError as error:
+                if not self._done.is_set():
+                    self._failure = error
+                    self._spark_query.stop()
+                return
+            except (FluxenError, OSError):
+                continue  # a filesystem that answers again before the lease is over has done no harm
 
     def _identity(self) -> Json:
         return {
@@ -184,6 +209,7 @@ class Run:
                 self._spark_query.stop()
         finally:
             self._pins.release()
+            self._claim.release()
             self._done.set()
 
     def _drain(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fluxen.errors import CheckpointError, DamagedError
+from fluxen.state.claim import Claim
 from fluxen.state.history import GroupHistory
 from fluxen.state.record import record_directory, seal, unseal
 from fluxen.state.residence import Residence
@@ -138,8 +139,10 @@ class Epoch:
 class EpochLog:
     """The committed epochs of one checkpoint."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, claim: Claim | None = None) -> None:
         self.store = store
+        self.claim = claim
+        """who commits; None where nobody else can, as in tests"""
         self._referenced: dict[int, set[str]] = {}
 
     def identify(self, identity: Json) -> None:
@@ -197,7 +200,7 @@ class EpochLog:
 
     def commit(self, epoch: Epoch) -> None:
         """Make `epoch` the newest one: all or nothing, and only one can have this number."""
-        if not self.store.create(_name(epoch.number), seal(epoch.to_json())):
+        if not self._create(_name(epoch.number), seal(epoch.to_json())):
             raise CheckpointError(
                 f"epoch {epoch.number} of {self.store.root} was committed by another process; "
                 "stop the other query that uses this checkpoint location"
@@ -207,7 +210,10 @@ class EpochLog:
 
     def intend(self, number: int, what: Json) -> None:
         """Note that epoch `number` is no Spark batch, so that a restart finishes the same thing first."""
-        self.store.create(_intent(number), seal(what))
+        self._create(_intent(number), seal(what))
+
+    def _create(self, name: str, data: bytes) -> bool:
+        return self.store.create(name, data) if self.claim is None else self.claim.create(name, data)
 
     def intent(self, number: int) -> Json | None:
         name = _intent(number)

@@ -66,8 +66,8 @@ class FaultyStore(Store):
             raise SimulatedCrash(f"while writing {name}")
         super().write(name, data)
 
-    def create(self, name: str, data: bytes) -> bool:
-        made = super().create(name, data)
+    def create(self, name: str, data: bytes, via: str | None = None) -> bool:
+        made = super().create(name, data, via)
         if self._tick():
             raise SimulatedCrash(f"after creating {name}")
         return made
