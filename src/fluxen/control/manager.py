@@ -54,6 +54,8 @@ class Manager:
         self._next_refusal = -1  # refusals count down: whether one repeats depends on the log, action ids must not
         self._running: dict[int, Action] = {}
         self._busy = Busy()
+        self.hold = ""
+        """why no move may begin now, although its sites are free; empty if they may"""
         self._kept = kept
         self._log: deque[Event] = deque(maxlen=kept)  # ended adaptations, oldest first
         self._refusals: dict[tuple[str, str], Event] = {}  # (what, reason) -> the entry that counts it
@@ -90,8 +92,9 @@ class Manager:
         stats = self._marked(stats)
         accepted: list[Action] = []
         for suggestion in suggestions:
-            reason = refuse(suggestion, stats, self._busy, self.limits, now)
-            if reason is not None:
+            held = self.hold if isinstance(suggestion, Move) else ""
+            reason = held or refuse(suggestion, stats, self._busy, self.limits, now)
+            if reason:
                 self._refused(suggestion, reason, now)
                 continue
             action = Action(id=self._take_id(), suggestion=suggestion, started=now, bytes=size_of(suggestion, stats))

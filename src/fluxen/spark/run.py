@@ -26,7 +26,7 @@ from fluxen.control.coordinator import advance, combining_pays, expected, first_
 from fluxen.control.latency import mean_latency
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
-from fluxen.errors import CheckpointError, FluxenError
+from fluxen.errors import CheckpointError, ConfigError, FluxenError
 from fluxen.operators.job import SiteJob
 from fluxen.operators.stateful import Stateful
 from fluxen.operators.wire import IN
@@ -47,6 +47,7 @@ SWEEP_EVERY = 100
 """Epochs between two searches for files that failed attempts left behind."""
 IDLE_SECONDS = 1.0
 """How long a query waits without input before it emits what the watermark has closed."""
+_ASKED = "asked for by rescale()"
 _ERROR = re.compile(r"fluxen\.errors\.(\w+): (.*)")
 
 
@@ -77,7 +78,8 @@ class Run:
         self._done = threading.Event()
         self._session: SparkSession | None = None
         self._token = uuid.uuid4().hex[:8]
-        self._requests: list[Suggestion] = []
+        self._asking = threading.Lock()
+        self._rescale: Rescale | None = None  # asked for since the last epoch was adapted
         self._in_batches = False
         self._markers: dict[tuple[int, int], DataFrame] = {}
         self._marking: dict[int, Column] = {}
@@ -119,7 +121,13 @@ class Run:
             adaptation.restore(snapshot)
         self._resumed = self._epoch.number + 1 if self._log.begun(self._epoch.number + 1) else None
         self._log.sweep(self._epoch.number)
+        asked, found = self._log.asked(), self._epoch
         self._epoch = self._rescaled_at_start(self._epoch)
+        if [stage.routing.sites for stage in found.stages] != [stage.routing.sites for stage in self._epoch.stages]:
+            for adaptation in self._adaptations:
+                adaptation.forget_rescale()
+        elif asked is not None:
+            self._rescale = Rescale(sites=asked, why=_ASKED)
         intent = self._log.intent(self._epoch.number + 1)
         if intent is not None:
             self._flush(ended=intent["ended"], cleanup=intent.get("cleanup", False))
@@ -296,6 +304,9 @@ class Run:
             epoch = rested(before, batch=batch)
         self._log.commit(epoch)
         self._epoch = epoch
+        with self._asking:
+            if records and self._rescale is None:
+                self._log.ask(None)  # the epoch has it
         self._log.collect(number)
         if number % SWEEP_EVERY == 0:
             self._log.sweep(number)
@@ -320,7 +331,9 @@ class Run:
     def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord], seconds: float) -> Epoch:
         """Decide what the next epoch does differently, and note it."""
         now = time.time() if self._query.options.clock == "wall" else self._event_time(epoch)
-        requests, self._requests = self._requests, []
+        with self._asking:
+            requests: list[Suggestion] = [] if self._rescale is None else [self._rescale]
+            self._rescale = None
         stages, events = [], []
         for number, (adaptation, state) in enumerate(zip(self._adaptations, epoch.stages)):
             mine = [records[number, site] for site in range(state.routing.sites)]
@@ -420,9 +433,16 @@ class Run:
         return self._log.events()
 
     def rescale(self, sites: int) -> None:
-        """Run on another number of sites, from the batch after the next commit on; no restart."""
+        """Run on another number of sites, from the batch after the next commit on; no restart.
+
+        Moves that are under way end first. The newest request counts, also after a restart.
+        """
         Routing.even(partitions=self._query.options.partitions, sites=sites)
-        self._requests.append(Rescale(sites=sites, why="asked for by rescale()"))
+        if not self.isActive:
+            raise ConfigError(f"the query has ended; start it again with adapt(sites={sites})")
+        with self._asking:
+            self._log.ask(sites)
+            self._rescale = Rescale(sites=sites, why=_ASKED)
 
     def cleanup(self) -> None:
         """Emit what spilled generations still owe, now, between two batches; does nothing if they owe nothing."""

@@ -22,6 +22,7 @@ from fluxen.typing import Json
 
 VERSION = 1
 EPOCHS, SEGMENTS, IDENTITY, EVENTS = "epochs", "segments", "fluxen.json", "events"
+ASKED = "rescale.json"
 DECISIONS = "decisions"
 """What attempts of an epoch decided (`fluxen.state.decision`); unlike records, a restart still follows them."""
 KEEP = 3
@@ -144,6 +145,7 @@ class EpochLog:
         self.claim = claim
         """who commits; None where nobody else can, as in tests"""
         self._referenced: dict[int, set[str]] = {}
+        self._asked = False
 
     def identify(self, identity: Json) -> None:
         """Claim the checkpoint for a query, or refuse: a checkpoint of another query, naming what differs."""
@@ -221,6 +223,22 @@ class EpochLog:
             return unseal(self.store.read(name), self.store.path(name))
         except FileNotFoundError:
             return None
+
+    def ask(self, sites: int | None) -> None:
+        """Note that another number of sites was asked for, until an epoch holds the request; None once one does."""
+        if sites is not None:
+            self.store.replace(ASKED, seal({"sites": sites}))
+        elif self._asked:
+            self.store.delete(ASKED)
+        self._asked = sites is not None
+
+    def asked(self) -> int | None:
+        try:
+            sites = int(unseal(self.store.read(ASKED), self.store.path(ASKED))["sites"])
+        except FileNotFoundError:
+            return None
+        self._asked = True
+        return sites
 
     def begun(self, number: int) -> bool:
         """Whether some attempt of an epoch that was not committed may have delivered results."""
