@@ -65,10 +65,12 @@ def test_a_rescale_waits_for_a_parallel_track(tmp_path, restart):
         if number == 3:
             requests = [Rescale(sites=4, why="by hand"), Rescale(sites=3, why="newest")]
 
-        def change(_: int, state: StageState, epoch: int, asked: list[Any] = requests) -> StageState:
+        def change(
+            _: int, state: StageState, epoch: int, asked: list[Any] = requests, by: Adaptation = adaptation
+        ) -> StageState:
             found = read_records(bench.store, epoch)
             mine = [found[0, site] for site in range(state.routing.sites)]
-            return adaptation.after(state, mine, float(epoch), asked, seconds=1.0, epoch=epoch)
+            return by.after(state, mine, float(epoch), asked, seconds=1.0, epoch=epoch)
 
         bench.step(number, [given[-1]], change=change)
         sites.append(bench.epoch.stages[0].routing.sites)

@@ -152,7 +152,7 @@ class Adaptation:
         """
         asked = [request for request in requests if isinstance(request, Rescale)]
         self._rescale = asked[-1] if asked else self._rescale
-        others = [request for request in requests if not isinstance(request, Rescale)]
+        others: list[Suggestion] = [request for request in requests if not isinstance(request, Rescale)]
         due = self._rescale
         if due is None:
             return others

@@ -14,9 +14,9 @@ from pyspark.sql import types as st
 
 from fluxen.errors import ConfigError, QueryError
 from fluxen.operators.functions import Aggregate
-from fluxen.operators.tree import TreeJoin
 from fluxen.policies import RiverDQ
 from fluxen.spark import stages
+from fluxen.spark.checks import check
 from fluxen.spark.options import Adapt
 from fluxen.spark.stages import Keys, Length, StagePlan
 from fluxen.state.store import Store
@@ -54,12 +54,12 @@ class Query:
         unknown = sorted(set(options) - known)
         if unknown:
             raise ConfigError(f"adapt() does not know {', '.join(unknown)}; it takes {', '.join(sorted(known))}")
-        chosen = replace(self.options, **options)
-        if chosen.memory_per_site is not None and isinstance(self.plans[0].stage.operator, TreeJoin):
-            raise ConfigError(
-                "memory_per_site is for plan='mjoin': a join with plan='tree' does not spill its intermediate results"
-            )
-        return replace(self, options=chosen)
+        return replace(self, options=replace(self.options, **options)).checked()
+
+    def checked(self) -> Query:
+        """The query itself, once no option of it would be ignored."""
+        check([plan.stage.operator for plan in self.plans], self.options)
+        return self
 
     def aggregate(
         self,
@@ -74,7 +74,7 @@ class Query:
         """A second stateful stage over this query's results, in the same micro-batch."""
         template = self.spark.createDataFrame([], self.schema)
         plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates)
-        return replace(self, plans=(*self.plans, plan))
+        return replace(self, plans=(*self.plans, plan)).checked()
 
     @property
     def writeStream(self) -> StreamWriter:

@@ -24,6 +24,7 @@ from fluxen import errors
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, rested, with_routing
 from fluxen.control.latency import mean_latency
+from fluxen.control.optimizer import Optimizer
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, ConfigError, FluxenError
@@ -32,8 +33,9 @@ from fluxen.operators.stateful import Stateful
 from fluxen.operators.wire import IN
 from fluxen.policies.base import Rescale, Suggestion
 from fluxen.spark import allocator
+from fluxen.spark.checks import check_sites
 from fluxen.spark.query import Query
-from fluxen.spark.sinks import Sink
+from fluxen.spark.sinks import Sink, SparkSink
 from fluxen.spark.split import markers, marking
 from fluxen.spark.stage import Pins, run_stage
 from fluxen.state import claim as claims
@@ -62,11 +64,12 @@ class Run:
         checkpoint: str,
         trigger: dict[str, Any],
         name: str | None,
-        options: dict[str, str],
+        end_of_input: bool = False,
     ) -> None:
         self._query, self._sink, self._trigger, self.name = query, sink, trigger, name
         self.checkpoint = checkpoint
-        self._end_of_input = options.get("endOfInput", "false") == "true"
+        self._end_of_input = end_of_input
+        check_sites(query.options, self._sites())
         self._store = query.store(checkpoint)
         self._log = EpochLog(self._store)
         self._stages = [plan.stage for plan in query.plans]
@@ -83,7 +86,7 @@ class Run:
         self._in_batches = False
         self._markers: dict[tuple[int, int], DataFrame] = {}
         self._marking: dict[int, Column] = {}
-        adapt = query.options
+        adapt = self._options = query.options.shared_by(len(self._stages))
         self._adaptations = [
             Adaptation(
                 policy=copy.deepcopy(adapt.policy),
@@ -92,7 +95,7 @@ class Run:
                 divisible=not isinstance(stage.operator, Stateful),
                 operator=stage.operator,
                 remote=not self._store.shared,
-                planning=Planning(stage.operator, balance=adapt.balance, replan=copy.deepcopy(adapt.replan)),
+                planning=Planning(stage.operator, balance=adapt.balance, replan=_replan(adapt.replan)),
             )
             for stage in self._stages
         ]
@@ -116,6 +119,8 @@ class Run:
 
     def _begin(self) -> None:
         self._log.identify(self._identity())
+        if isinstance(self._sink, SparkSink):
+            self._sink.checkpoint_id = self._log.unique_id()
         self._epoch = self._log.latest() or self._first()
         for adaptation, snapshot in zip(self._adaptations, self._epoch.control.get("stages", [])):
             adaptation.restore(snapshot)
@@ -365,8 +370,8 @@ class Run:
                 token=self._token,
                 track_heavy=self._query.options.partitioner is not None,
                 recency=getattr(self._query.options.policy, "recency", False),
-                merge_limit=self._query.options.merge_limit,
-                piece_bytes=self._query.options.piece_bytes,
+                merge_limit=self._options.merge_limit,
+                piece_bytes=self._options.piece_bytes,
                 buffer=self._query.options.buffer,
                 follow=before.number + 1 == self._resumed,
             )
@@ -481,6 +486,10 @@ class Run:
         self._stopped.set()
         self._spark_query.stop()
         self._done.wait(60)
+
+
+def _replan(given: bool | Optimizer | None) -> bool | Optimizer:
+    return True if given is None else copy.deepcopy(given)
 
 
 def _ours(text: str) -> FluxenError | None:

@@ -120,6 +120,10 @@ def join_stage(
         raise QueryError(f"plan must be 'mjoin' or 'tree', got {plan!r}")
     if not 2 <= len(names) <= MAX_INPUTS:
         raise QueryError(f"join() takes 2 to {MAX_INPUTS} inputs, got {len(names)}")
+    for what, given in (("on", on), ("time", time), ("lateness", lateness)):
+        strangers = sorted(set(given) - set(names)) if isinstance(given, Mapping) else []
+        if strangers:
+            raise QueryError(f"{what} names input {strangers[0]!r}; there are: {', '.join(names)}")
     dfs = list(inputs.values())
     keys = [_keys(_each(on, name, "on"), "on") for name in names]
     times = [None if time is None else str(_each(time, name, "time")) for name in names]
@@ -137,7 +141,7 @@ def join_stage(
     }
     kind = TreeJoin if plan == "tree" else Join
     operator = kind(names=tuple(names), low=low, output=tuple(output), described=described)
-    late = tuple(microseconds(_each(lateness, name, "lateness"), f"lateness of {name!r}") for name in names)
+    late = tuple(_lateness(_each(lateness, name, "lateness"), time, f"lateness of {name!r}") for name in names)
 
     def project(streams: Sequence[DataFrame]) -> tuple[DataFrame, Wire]:
         parts = []
@@ -152,6 +156,13 @@ def join_stage(
         return lay_out(parts)
 
     return _plan(operator, late, dfs, project, fields)
+
+
+def _lateness(length: Length, time: Any, what: str = "lateness") -> int:
+    late = microseconds(length, what)
+    if late and time is None:
+        raise QueryError(f"{what} needs the event time: pass time='column'")
+    return late
 
 
 def _each(given: Any, name: str, what: str) -> Any:
@@ -211,7 +222,7 @@ def aggregate_stage(
     keys = _keys(by, "by")
     _check_names(df, "the input of aggregate()")
     measured = measures(df, aggregates)
-    late = (microseconds(lateness, "lateness"),)
+    late = (_lateness(lateness, time),)
     if last is not None and window is not None:
         raise QueryError("give either last or window, not both")
     if time is None and (window is not None or any(m.kind in ("first", "last") for m in measured)):
@@ -350,7 +361,7 @@ def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | N
     span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
     described = {"by": _described(df, keys), "time": time, "within": None if within is None else span}
     operator = Distinct(columns=columns, ties=ties, within=span, described=described)
-    late = (microseconds(lateness, "lateness"),)
+    late = (_lateness(lateness, time),)
     return _plan(operator, late, [df], _row_project(keys, time, timed_only=True), df.schema.fields)
 
 

@@ -37,7 +37,7 @@ from datetime import datetime, timezone
 
 from fluxen.errors import CheckpointError, FluxenError
 from fluxen.state.record import seal, unseal
-from fluxen.state.store import Store
+from fluxen.state.store import Store, storage_errors
 from fluxen.typing import Json
 
 CLAIMS = "claims"
@@ -142,7 +142,8 @@ def take(store: Store) -> Claim:
     earlier = refuse_if_held(store)
     claim = Claim(store, Holder.me(earlier[-1] + 1 if earlier else 1))
     if store.local:
-        os.makedirs(store.path(_directory(claim.number)), exist_ok=True)
+        with storage_errors(f"cannot claim the checkpoint {store.root}"):
+            os.makedirs(store.path(_directory(claim.number)), exist_ok=True)
     made = store.create(_file(claim.number), seal(claim.holder.to_json()))
     if not made or _read(store, claim.number).token != claim.holder.token:
         raise CheckpointError(_refusal(store, _read(store, claim.number), "wait for it to end, or stop it"))
@@ -155,7 +156,8 @@ def take(store: Store) -> Claim:
 
 def refuse_if_held(store: Store) -> list[int]:
     """The claims so far, none of which counts any more; an error if one does."""
-    numbers = _numbers(store)
+    with storage_errors(f"cannot claim the checkpoint {store.root}"):
+        numbers = _numbers(store)
     if not numbers or store.exists(_over(numbers[-1])):
         return numbers
     holder = _read(store, numbers[-1])

@@ -7,6 +7,7 @@ epoch refers to them. How one epoch leads to the next is decided in `fluxen.cont
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 
 from fluxen.errors import CheckpointError, DamagedError
@@ -22,7 +23,7 @@ from fluxen.typing import Json
 
 VERSION = 1
 EPOCHS, SEGMENTS, IDENTITY, EVENTS = "epochs", "segments", "fluxen.json", "events"
-ASKED = "rescale.json"
+ASKED, UNIQUE_ID = "rescale.json", "id.json"
 DECISIONS = "decisions"
 """What attempts of an epoch decided (`fluxen.state.decision`); unlike records, a restart still follows them."""
 KEEP = 3
@@ -171,6 +172,11 @@ class EpochLog:
                 f"checkpoint {self.store.root} belongs to another query: {'; '.join(differences)}; "
                 "run the query that made it, or choose a new checkpoint location"
             )
+
+    def unique_id(self) -> str:
+        """An id that no other checkpoint has, made once: another one at the same place has another."""
+        self.store.create(UNIQUE_ID, seal({"id": str(uuid.uuid4())}))
+        return str(unseal(self.store.read(UNIQUE_ID), self.store.path(UNIQUE_ID))["id"])
 
     def numbers(self) -> list[int]:
         names = self.store.list(EPOCHS)
