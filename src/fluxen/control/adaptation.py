@@ -49,6 +49,10 @@ NEGLIGIBLE = 0.05
 """Share of a batch's time below which even the slowest site's work is noise and counts as none."""
 
 
+KEPT = 200
+"""Log entries that a stage's manager keeps in memory."""
+
+
 class Adaptation:
     """Adapts one stage."""
 
@@ -68,8 +72,9 @@ class Adaptation:
         limited = memory is not None and self.spillable
         # groups of all other operators take turns in memory
         self.rotates = memory is not None and operator is not None and not self.spillable
-        limits = limits or Limits(rotation=self.rotates)
-        self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits)
+        limits = limits or Limits(rotation=self.rotates, generations=operator is None or self.spillable)
+        # events go to the checkpoint's log; what the manager itself keeps serves to count refusals that repeat
+        self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits, kept=KEPT)
         # a policy that knows nothing of disks does not excuse a site from its memory
         self.overflow = LocalDisk() if limited and not getattr(self.manager.policy, "spills", False) else None
         self.relocations = Relocations()

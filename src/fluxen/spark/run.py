@@ -384,10 +384,11 @@ class Run:
         assert self._session is not None
         if rows is not None and len(self._query.plans) == 1:
             if sites not in self._marking:
-                self._marking[sites] = marking(sites)
+                self._marking = {sites: marking(sites)}
             return rows.withColumn(IN, self._marking[sites])
         # a stage that another one feeds must run even if it is fed nothing; built once, being the same in every batch
         if (stage, sites) not in self._markers:
+            self._markers = {key: made for key, made in self._markers.items() if key[0] != stage}
             self._markers[stage, sites] = markers(self._session, sites, self._query.plans[stage].wire_schema)
         alone = self._markers[stage, sites]
         return alone if rows is None else rows.unionAll(alone)

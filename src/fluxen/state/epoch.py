@@ -11,9 +11,10 @@ import uuid
 from dataclasses import dataclass, field
 
 from fluxen.errors import CheckpointError, DamagedError
-from fluxen.state.claim import Claim
+from fluxen.state.claim import CLAIMS, Claim
+from fluxen.state.events import EVENTS, EventLog
 from fluxen.state.history import GroupHistory
-from fluxen.state.record import record_directory, seal, unseal
+from fluxen.state.record import RECORDS, record_directory, seal, unseal
 from fluxen.state.residence import Residence
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
@@ -22,7 +23,7 @@ from fluxen.state.trees import Track, Trees
 from fluxen.typing import Json
 
 VERSION = 1
-EPOCHS, SEGMENTS, IDENTITY, EVENTS = "epochs", "segments", "fluxen.json", "events"
+EPOCHS, SEGMENTS, IDENTITY = "epochs", "segments", "fluxen.json"
 ASKED, UNIQUE_ID = "rescale.json", "id.json"
 DECISIONS = "decisions"
 """What attempts of an epoch decided (`fluxen.state.decision`); unlike records, a restart still follows them."""
@@ -147,6 +148,7 @@ class EpochLog:
         """who commits; None where nobody else can, as in tests"""
         self._referenced: dict[int, set[str]] = {}
         self._asked = False
+        self._events = EventLog(store)
 
     def identify(self, identity: Json) -> None:
         """Claim the checkpoint for a query, or refuse: a checkpoint of another query, naming what differs."""
@@ -279,19 +281,27 @@ class EpochLog:
             # outlives the records: after the next crash as well, sites must know that there were attempts
             self.store.create(f"{decision_directory(newest + 1)}/begun", b"")
         self.store.delete_directory(record_directory(newest + 1))
+        self._sweep_leftovers(newest)
         return len(orphans)
 
+    def _sweep_leftovers(self, newest: int) -> None:
+        """Files that crashes left half made, and directories of old epochs that a late attempt made again."""
+        for directory in ("", EPOCHS, EVENTS, CLAIMS):
+            for name in self.store.list(directory):
+                old = name.endswith(".intent") and int(name.split(".")[0]) <= newest
+                if name.endswith(".tmp") or old:
+                    self.store.delete(f"{directory}/{name}" if directory else name)
+        for directory in (RECORDS, DECISIONS):
+            for name in self.store.directories(directory):
+                if int(name) < newest - KEEP:
+                    self.store.delete_directory(f"{directory}/{name}")
+
     def note(self, number: int, events: list[Json]) -> None:
-        """Keep an epoch's adaptations beyond the life of its epoch file."""
-        if events:
-            self.store.write(f"{EVENTS}/{number:010d}.json", seal({"events": events}))
+        """Keep an epoch's adaptations beyond the life of its epoch file (`fluxen.state.events`)."""
+        self._events.note(number, events)
 
     def events(self) -> list[Json]:
-        found: list[Json] = []
-        for name in self.store.list(EVENTS):
-            path = f"{EVENTS}/{name}"
-            found.extend(unseal(self.store.read(path), path)["events"])
-        return found
+        return self._events.read()
 
 
 def segment_name(*, epoch: int, stage: int, site: int, side: int, attempt: str) -> str:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,6 +161,11 @@ class Store:
         with storage_errors(f"cannot write {name} under {self.root}"):
             os.replace(self.path(temporary), self.path(name))
 
+    def size(self, name: str) -> int:
+        """Bytes of a file; 0 if there is none."""
+        assert self._fs is not None
+        return int(self._fs.get_file_info(self.path(name)).size or 0)
+
     def modified(self, name: str) -> float:
         """When a file was written, in seconds since 1970 by the filesystem's clock."""
         assert self._fs is not None
@@ -191,6 +196,13 @@ class Store:
         assert self._fs is not None
         selector = fs.FileSelector(self.path(directory), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector) if info.is_file)
+
+    def directories(self, directory: str) -> Sequence[str]:
+        """Names of the directories directly in `directory`, sorted."""
+        assert self._fs is not None
+        selector = fs.FileSelector(self.path(directory), allow_not_found=True)
+        infos = self._fs.get_file_info(selector)
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
     def delete(self, name: str) -> None:
         """Remove a file; a file already gone is fine."""
