@@ -29,9 +29,9 @@ _TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt
 _KEYS = {
     "session": ("master", "settings"),
     "source": ("format", "path", "schema", "options"),
-    "join": ("on", "time", "within", "between", "lateness", "plan"),
-    "distinct": ("by", "time", "within", "lateness"),
-    "aggregate": ("by", "time", "window", "last", "lateness", "values"),
+    "join": ("on", "time", "within", "between", "lateness", "plan", "ttl"),
+    "distinct": ("by", "time", "within", "lateness", "ttl"),
+    "aggregate": ("by", "time", "window", "last", "lateness", "ttl", "values"),
     "adapt": (
         "sites",
         "partitions",

@@ -21,7 +21,7 @@ from fluxen.state.record import CommitRecord
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 from fluxen.state.trees import Trees
-from fluxen.typing import MIN_TIME, Json
+from fluxen.typing import MAX_TIME, MIN_TIME, Json
 
 REPEATS_RARELY = 0.5
 """Distinct keys per row above which combining rows before the shuffle costs more than it saves."""
@@ -34,6 +34,8 @@ class Stage:
     operator: Operator
     lateness: tuple[int, ...]
     """per input, in microseconds"""
+    on_arrival: bool = False
+    """rows have no event time and state expires: the time of a row is that of its batch"""
 
 
 def first_epoch(stages: Sequence[Stage], routings: Sequence[Routing]) -> Epoch:
@@ -248,6 +250,13 @@ def combining_pays(epoch: Epoch, stage: int) -> bool:
         return True
     side = stages[stage]["sides"][0]
     return bool(side["distinct"] <= REPEATS_RARELY * side["rows_in"])
+
+
+def arrival(epoch: Epoch, stages: Sequence[Stage], now: float) -> int | None:
+    """The time of the next batch's rows where some stage goes by it, never before those of earlier batches."""
+    states = [state for stage, state in zip(stages, epoch.stages) if stage.on_arrival]
+    marks = [mark for state in states for mark in state.late_before if mark < MAX_TIME]
+    return max([int(now * 1e6), *marks]) if states else None
 
 
 def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:

@@ -17,6 +17,7 @@ from fluxen.operators.functions import Aggregate
 from fluxen.policies import RiverDQ
 from fluxen.spark import stages
 from fluxen.spark.checks import check
+from fluxen.spark.explain import explained
 from fluxen.spark.options import Adapt
 from fluxen.spark.stages import Keys, Length, StagePlan
 from fluxen.state.store import Store
@@ -69,12 +70,17 @@ class Query:
         last: int | None = None,
         window: Length | None = None,
         lateness: Length = "0 seconds",
+        ttl: Length | None = None,
         **aggregates: Aggregate,
     ) -> Query:
         """A second stateful stage over this query's results, in the same micro-batch."""
         template = self.spark.createDataFrame([], self.schema)
-        plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates)
+        plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates, ttl)
         return replace(self, plans=(*self.plans, plan)).checked()
+
+    def explain(self) -> None:
+        """Print what each stage does, what it keeps, and when that goes, if it ever does."""
+        print(explained(self.options, [plan.stage for plan in self.plans]))
 
     @property
     def writeStream(self) -> StreamWriter:
@@ -103,13 +109,16 @@ def join(
     between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None = None,
     lateness: Length | Mapping[str, Length] = "0 seconds",
     plan: Literal["mjoin", "tree"] = "mjoin",
+    ttl: Length | None = None,
 ) -> Any:
     """Join two to eight inputs on equal keys.
 
     `within` limits the latest minus the earliest event time of a result; `between` instead bounds pairs:
     {("b", "a"): ("-60 seconds", "60 seconds")} for b.ts - a.ts, with None for a side that is open. With neither,
-    everything is kept. Rows older than their input's watermark (its latest event time less `lateness`, as of the batch
-    before) are dropped and counted. Columns: the key under the first input's names, then `<input>_<column>`.
+    everything is kept, unless `ttl` says for how long: rows more than that apart do not join, in event time or, without
+    `time`, in the time of the batches they came in. Rows older than their input's watermark (its latest event time less
+    `lateness`, as of the batch before) are dropped and counted. Columns: the key under the first input's names, then
+    `<input>_<column>`.
 
     `plan="mjoin"` joins all inputs at once and keeps nothing but their rows. `plan="tree"` joins them in steps, keeps
     what the steps find, and lets every site choose and change its own order of steps; the results are the same.
@@ -125,7 +134,7 @@ def join(
         raise QueryError(
             f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or stream it"
         )
-    built = stages.join_stage(inputs, on, time, within, between, lateness, plan)
+    built = stages.join_stage(inputs, on, time, within, between, lateness, plan, ttl)
     if all(streaming.values()):
         return _query(list(inputs.values()), built)
     return stages.run_static(list(inputs.values()), built)
@@ -139,13 +148,17 @@ def aggregate(
     last: int | None = None,
     window: Length | None = None,
     lateness: Length = "0 seconds",
+    ttl: Length | None = None,
     **aggregates: Aggregate,
 ) -> Query:
     """Aggregate by key: over the `last` n rows of each key (one result per input row), over tumbling event-time
     windows (emitted when the watermark passes their end), or, with neither, over everything so far (one row per key
-    that changed in the batch). A null key is a group of its own."""
+    that changed in the batch). A null key is a group of its own.
+
+    With `ttl` a key's running value is forgotten when it has not been updated for that long, and of the last n rows
+    only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
     _streaming(stream, "the input of aggregate()")
-    return _query([stream], stages.aggregate_stage(stream, by, time, last, window, lateness, aggregates))
+    return _query([stream], stages.aggregate_stage(stream, by, time, last, window, lateness, aggregates, ttl))
 
 
 def distinct(
@@ -155,10 +168,13 @@ def distinct(
     *,
     within: Length | None = None,
     lateness: Length = "0 seconds",
+    ttl: Length | None = None,
 ) -> Query:
-    """The first row of each key; with `within`, again the first row more than that after the last one kept."""
+    """The first row of each key; with `within`, again the first row more than that after the last one kept.
+
+    `ttl` says the same, also for rows without event time, which go by the time of the batches they come in."""
     _streaming(stream, "the input of distinct()")
-    return _query([stream], stages.distinct_stage(stream, by, time, within, lateness))
+    return _query([stream], stages.distinct_stage(stream, by, time, within, lateness, ttl))
 
 
 def stateful(stream: DataFrame, by: Keys | None, operator: Any, time: str | None = None) -> Query:

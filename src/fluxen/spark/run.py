@@ -22,7 +22,16 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, rested, with_routing
+from fluxen.control.coordinator import (
+    advance,
+    arrival,
+    combining_pays,
+    expected,
+    first_epoch,
+    flush_due,
+    rested,
+    with_routing,
+)
 from fluxen.control.latency import mean_latency
 from fluxen.control.optimizer import Optimizer
 from fluxen.control.replanning import Planning
@@ -354,6 +363,9 @@ class Run:
     def _results(self, rows: DataFrame | None, before: Epoch) -> DataFrame:
         """The stages' DataFrames, chained: each stage's results are the next one's rows."""
         assert self._session is not None
+        moment = None if rows is None else arrival(before, self._stages, time.time())
+        if moment is not None:
+            moment = self._log.moment(before.number + 1, moment)
         frame = rows
         for number, (plan, state) in enumerate(zip(self._query.plans, before.stages)):
             if number > 0:
@@ -373,6 +385,7 @@ class Run:
                 merge_limit=self._options.merge_limit,
                 piece_bytes=self._options.piece_bytes,
                 buffer=self._query.options.buffer,
+                moment=moment if plan.stage.on_arrival else None,
                 follow=before.number + 1 == self._resumed,
             )
             frame = run_stage(self._marked(frame, number, state.routing.sites), plan.wire, job, plan.schema, self._pins)

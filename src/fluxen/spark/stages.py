@@ -57,6 +57,8 @@ def _plan(
     project: Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]],
     fields: Sequence[st.StructField],
     combining: Callable[[DataFrame], Partials] | None = None,
+    *,
+    on_arrival: bool = False,
 ) -> StagePlan:
     """Run the layout functions once on templates to learn the wire layout."""
     names = [found.name for found in fields]
@@ -72,7 +74,7 @@ def _plan(
         prepare, wire = partial.of, partial.wire
         laid_out = prepare(laid_out, True)
     return StagePlan(
-        stage=Stage(operator=operator, lateness=lateness),
+        stage=Stage(operator=operator, lateness=lateness, on_arrival=on_arrival),
         project=lambda streams: project(streams)[0],
         prepare=prepare,
         wire=wire,
@@ -114,6 +116,7 @@ def join_stage(
     between: Mapping[tuple[str, str], tuple[Length | None, Length | None]] | None,
     lateness: Length | Mapping[str, Length],
     plan: str = "mjoin",
+    ttl: Length | None = None,
 ) -> StagePlan:
     names = list(inputs)
     if plan not in ("mjoin", "tree"):
@@ -128,8 +131,8 @@ def join_stage(
     keys = [_keys(_each(on, name, "on"), "on") for name in names]
     times = [None if time is None else str(_each(time, name, "time")) for name in names]
     _check_key_types(names, dfs, keys)
-    low = pair_bounds(names, within, between)
-    if time is None and any(bound > -UNBOUNDED for row in low for bound in row if bound):
+    low = pair_bounds(names, within, between, ttl)
+    if time is None and (within is not None or between):
         raise QueryError("within and between need the event time: pass time='column'")
     output, fields = _join_output(names, dfs, keys, times)
     described = {
@@ -138,6 +141,7 @@ def join_stage(
         "time": times,
         "bounds": [list(row) for row in low],
         "columns": [_described(df, df.columns) for df in dfs],
+        **_lifetime(ttl),
     }
     kind = TreeJoin if plan == "tree" else Join
     operator = kind(names=tuple(names), low=low, output=tuple(output), described=described)
@@ -155,7 +159,12 @@ def join_stage(
             parts.append((df.where(present), hashed, [(c, c) for c in stored]))
         return lay_out(parts)
 
-    return _plan(operator, late, dfs, project, fields)
+    return _plan(operator, late, dfs, project, fields, on_arrival=ttl is not None and time is None)
+
+
+def _lifetime(ttl: Length | None) -> dict[str, Any]:
+    """What the checkpoint's identity says of a time to live; nothing where there is none."""
+    return {} if ttl is None else {"ttl": microseconds(ttl, "ttl", positive=True)}
 
 
 def _lateness(length: Length, time: Any, what: str = "lateness") -> int:
@@ -218,6 +227,7 @@ def aggregate_stage(
     window: Length | None,
     lateness: Length,
     aggregates: Mapping[str, Aggregate],
+    ttl: Length | None = None,
 ) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of aggregate()")
@@ -225,6 +235,8 @@ def aggregate_stage(
     late = (_lateness(lateness, time),)
     if last is not None and window is not None:
         raise QueryError("give either last or window, not both")
+    if ttl is not None and window is not None:
+        raise QueryError("ttl is for state without a window; windows go when they are closed, so leave it out")
     if time is None and (window is not None or any(m.kind in ("first", "last") for m in measured)):
         raise QueryError("windows and first/last need the event time: pass time='column'")
     if time is not None:
@@ -235,6 +247,7 @@ def aggregate_stage(
         "aggregates": [f"{name}={aggregate}" for name, aggregate in aggregates.items()],
         "last": last,
         "window": None if window is None else microseconds(window, "window", positive=True),
+        **_lifetime(ttl),
     }
     if last is not None:
         return _last_stage(df, keys, time, last, late, measured, described)
@@ -266,6 +279,7 @@ def _last_stage(
         time=time if time not in keys else None,
         time_type=None if time is None else _time_type(df, time),
         described=described,
+        ttl=described.get("ttl", UNBOUNDED),
     )
     timed = [field(df, operator.time, "event time")] if operator.time else []
     fields = [*_key_fields(df, keys), *timed, *(st.StructField(m.name, result_spark_type(df, m)) for m in measured)]
@@ -276,7 +290,7 @@ def _last_stage(
         hashed = [*key_hashes(stream, keys, nulls=True), _time_or_first(stream, time)]
         return lay_out([(stream, hashed, [(c, c) for c in stored])])
 
-    return _plan(operator, late, [df], project, fields)
+    return _plan(operator, late, [df], project, fields, on_arrival="ttl" in described and time is None)
 
 
 def _time_or_first(df: DataFrame, time: str | None) -> Column:
@@ -297,7 +311,8 @@ def _combining_stage(
     fields = _key_fields(df, keys)
     group, size = list(keys), 0
     if window is None:
-        operator = Running(keys=tuple(keys), measures=measured, described=described)
+        life = described.get("ttl", UNBOUNDED)
+        operator = Running(keys=tuple(keys), measures=measured, described=described, ttl=life)
     else:
         assert time is not None
         size = microseconds(window, "window", positive=True)
@@ -321,7 +336,10 @@ def _combining_stage(
             rows = rows.where(F.col(T) > MIN_TIME).withColumn("_w", end)
         return rows, Wire(inputs=(), exact=True)
 
-    return _plan(operator, late, [df], project, fields, lambda rows: partials(rows, group, measured))
+    arriving = "ttl" in described and time is None
+    return _plan(
+        operator, late, [df], project, fields, lambda rows: partials(rows, group, measured), on_arrival=arriving
+    )
 
 
 # ---- distinct and user code
@@ -350,19 +368,26 @@ def _row_project(
     return project
 
 
-def distinct_stage(df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length) -> StagePlan:
+def distinct_stage(
+    df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length, ttl: Length | None = None
+) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of distinct()")
     for key in keys:
         field(df, key, "key column")
     if within is not None and time is None:
         raise QueryError("within needs the event time: pass time='column'")
+    if within is not None and ttl is not None:
+        raise QueryError("give either within or ttl, not both")
     columns, ties = _whole_rows(df, time)
-    span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
-    described = {"by": _described(df, keys), "time": time, "within": None if within is None else span}
+    given = within if ttl is None else ttl
+    span = UNBOUNDED if given is None else microseconds(given, "within" if ttl is None else "ttl", positive=True)
+    described = {"by": _described(df, keys), "time": time, "within": None if within is None else span, **_lifetime(ttl)}
     operator = Distinct(columns=columns, ties=ties, within=span, described=described)
     late = (_lateness(lateness, time),)
-    return _plan(operator, late, [df], _row_project(keys, time, timed_only=True), df.schema.fields)
+    arriving = ttl is not None and time is None
+    project = _row_project(keys, time, timed_only=True)
+    return _plan(operator, late, [df], project, df.schema.fields, on_arrival=arriving)
 
 
 def stateful_stage(df: DataFrame, by: Keys | None, time: str | None, operator: Any) -> StagePlan:

@@ -147,7 +147,7 @@ class EpochLog:
         self.claim = claim
         """who commits; None where nobody else can, as in tests"""
         self._referenced: dict[int, set[str]] = {}
-        self._asked = False
+        self._asked = self._timed = False
         self._events = EventLog(store)
 
     def identify(self, identity: Json) -> None:
@@ -232,6 +232,13 @@ class EpochLog:
         except FileNotFoundError:
             return None
 
+    def moment(self, number: int, now: int) -> int:
+        """The time of all rows of epoch `number`, in microseconds: that of its first attempt."""
+        self._timed, moment = True, now
+        if self._create(_time(number), seal({"moment": moment})):
+            return moment
+        return int(unseal(self.store.read(_time(number)), self.store.path(_time(number)))["moment"])
+
     def ask(self, sites: int | None) -> None:
         """Note that another number of sites was asked for, until an epoch holds the request; None once one does."""
         if sites is not None:
@@ -262,6 +269,8 @@ class EpochLog:
         # epochs first: an epoch file must never refer to a segment that is gone
         for number in expired:
             self.store.delete(_name(number))
+            if self._timed:
+                self.store.delete(_time(number))
             self.store.delete_directory(record_directory(number))
             self.store.delete_directory(decision_directory(number))
         for name in candidates - kept:
@@ -288,7 +297,7 @@ class EpochLog:
         """Files that crashes left half made, and directories of old epochs that a late attempt made again."""
         for directory in ("", EPOCHS, EVENTS, CLAIMS):
             for name in self.store.list(directory):
-                old = name.endswith(".intent") and int(name.split(".")[0]) <= newest
+                old = name.endswith((".intent", ".time")) and int(name.split(".")[0]) <= newest
                 if name.endswith(".tmp") or old:
                     self.store.delete(f"{directory}/{name}" if directory else name)
         for directory in (RECORDS, DECISIONS):
@@ -318,6 +327,10 @@ def decision_directory(epoch: int) -> str:
 
 def _name(number: int) -> str:
     return f"{EPOCHS}/{number:010d}.json"
+
+
+def _time(number: int) -> str:
+    return f"{EPOCHS}/{number:010d}.time"
 
 
 def _intent(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def join(
     plan: str = "mjoin",
     tree: str = "",
     bits: int = 64,
+    ttl: str | None = None,
 ) -> BenchStage:
     """As `fluxen.join`; every input's time column has the name `time`."""
     names = list(inputs)
@@ -51,7 +53,7 @@ def join(
                         time_type=field.type if timed else None,
                     )
                 )
-    bounds = pair_bounds(names, within, between)
+    bounds = pair_bounds(names, within, between, ttl)
     if plan == "tree":
         operator: Join = TreeJoin(names=tuple(names), low=bounds, output=tuple(output), described={}, initial=tree)
     else:
@@ -71,7 +73,7 @@ def join(
     types.update({key: inputs[names[0]].field(key).type for key in keys[names[0]]})
     late = (microseconds(lateness, "lateness"),) * len(names)
     return BenchStage(
-        stage=Stage(operator=operator, lateness=late),
+        stage=Stage(operator=operator, lateness=late, on_arrival=ttl is not None and time is None),
         encode=encode,
         inputs=tuple(inputs.values()),
         schema=pa.schema([(out.name, types[out.name]) for out in output]),
@@ -87,6 +89,7 @@ def aggregate(
     window: str | None = None,
     lateness: str = "0 seconds",
     bits: int = 64,
+    ttl: str | None = None,
     **aggregates: Aggregate,
 ) -> BenchStage:
     """As `fluxen.aggregate`; each row is a partial aggregate of its own, as if every row had a task to itself."""
@@ -98,10 +101,11 @@ def aggregate(
     operator: Operator
     fields = [schema.field(key) for key in keys]
     size = 0
+    life = UNBOUNDED if ttl is None else microseconds(ttl, "ttl", positive=True)
     if last is not None:
         timed = time if time not in keys else None
         kind = schema.field(time).type if time else None
-        operator = LastRows(keys=keys, measures=measures, n=last, time=timed, time_type=kind, described={})
+        operator = LastRows(keys=keys, measures=measures, n=last, time=timed, time_type=kind, described={}, ttl=life)
         fields += [schema.field(timed)] if timed else []
     elif window is not None:
         assert time is not None
@@ -110,7 +114,7 @@ def aggregate(
         operator = Tumbling(keys=keys, measures=measures, size=size, time_type=kind, described={})
         fields.append(pa.field("window", pa.struct([("start", kind), ("end", kind)])))
     else:
-        operator = Running(keys=keys, measures=measures, described={})
+        operator = Running(keys=keys, measures=measures, described={}, ttl=life)
 
     def encode(number: int, table: pa.Table) -> Input:
         t = times(table, time, MIN_TIME)
@@ -127,7 +131,11 @@ def aggregate(
         return Input(h, h2, t, pa.table(columns), np.ones(len(h), dtype=np.int64))
 
     return BenchStage(
-        stage=Stage(operator=operator, lateness=(microseconds(lateness, "lateness"),)),
+        stage=Stage(
+            operator=operator,
+            lateness=(microseconds(lateness, "lateness"),),
+            on_arrival=ttl is not None and time is None,
+        ),
         encode=encode,
         inputs=(schema,),
         schema=pa.schema([*fields, *((m.name, m.type) for m in measures)]),
@@ -160,12 +168,15 @@ def distinct(
     within: str | None = None,
     lateness: str = "0 seconds",
     bits: int = 64,
+    ttl: str | None = None,
 ) -> BenchStage:
     """As `fluxen.distinct`."""
     columns, ties = _whole(schema, time)
-    span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
+    given = within if ttl is None else ttl
+    span = UNBOUNDED if given is None else microseconds(given, "within", positive=True)
     operator = Distinct(columns=columns, ties=ties, within=span, described={})
-    return _row_stage(operator, schema, _listed(by), time, schema, lateness, bits)
+    made = _row_stage(operator, schema, _listed(by), time, schema, lateness, bits)
+    return replace(made, stage=replace(made.stage, on_arrival=ttl is not None and time is None))
 
 
 def stateful(
