@@ -307,14 +307,14 @@ def join_cases(draw: Any, plan: str = "mjoin", *, steady: bool = False) -> Case:
     schemas = [schema_of(keys, ("ts", TIME), payload[i]) for i in range(count)]
     bits = draw(st.sampled_from([64, 64, 3]))
     lateness = draw(st.sampled_from([0, SECOND] if steady else [0, 3 * SECOND, 100 * SECOND]))
-    form = draw(st.sampled_from(["within", "between"] if steady else ["within", "between", "none", "untimed"]))
+    form = draw(st.sampled_from(["within", "between"] if steady else ["within", "between", "none", "untimed", "ttl"]))
     time = None if form == "untimed" else "ts"
     limits: dict[str, Any] = {}
     fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
     condition = "true"
-    if form == "within":
+    if form in ("within", "ttl"):
         span = draw(st.sampled_from([SECOND, 2 * SECOND] if steady else [SECOND, 4 * SECOND, 30 * SECOND]))
-        limits = {"within": f"{span} microseconds"}
+        limits = {form: f"{span} microseconds"}
         fits = lambda times: max(times.values()) - min(times.values()) <= span  # noqa: E731
         times = ", ".join(f"epoch_us({name}.ts)" for name in names)
         condition = f"greatest({times}) - least({times}) <= {span}"
@@ -414,10 +414,15 @@ def aggregate_cases(draw: Any, least: int = 1) -> Case:
     options: dict[str, Any] = {"lateness": f"{lateness} microseconds", "bits": bits}
     options["tasks"] = draw(st.sampled_from([0, 1, 3]), label="tasks that combine rows first")
     ends = False
+    ttl = draw(st.sampled_from([None, None, SECOND, 4 * SECOND])) if form != "tumbling" else None
+    if ttl is not None:
+        options["ttl"] = f"{ttl} microseconds"
     if form == "last":
         n = draw(st.sampled_from([1, 2, 3, 5, 10]))
         options["last"] = n
-        expected = lambda: oracle.last(tables_, list(keys), "ts", n, chosen)  # noqa: E731
+        expected = lambda: oracle.last(  # noqa: E731
+            tables_, list(keys), "ts", n, chosen, ttl=ttl, lateness=lateness
+        )
     elif form == "tumbling":
         size = draw(st.sampled_from([SECOND, 3 * SECOND]))
         ends = draw(st.booleans())
@@ -426,7 +431,9 @@ def aggregate_cases(draw: Any, least: int = 1) -> Case:
             tables_, list(keys), "ts", size, lateness, chosen, everything=ends
         )
     else:
-        expected = lambda: oracle.running(tables_, list(keys), "ts", chosen)  # noqa: E731
+        expected = lambda: oracle.running(  # noqa: E731
+            tables_, list(keys), "ts", chosen, ttl=ttl, lateness=lateness
+        )
     stage = ft.aggregate(schema, list(keys), "ts", **options, **chosen)
 
     def query(streams: list[Any]) -> Any:

@@ -41,6 +41,19 @@ def microseconds(length: str | timedelta, what: str, *, positive: bool = False, 
     return value
 
 
+def words(length: int) -> str:
+    """A length of time, in microseconds, as people write it.
+
+    >>> words(90_000_000), words(7 * 86_400_000_000), words(1_500)
+    ('90 seconds', '7 days', '1500 microseconds')
+    """
+    for unit in ("day", "hour", "minute", "second", "millisecond"):
+        if length % _UNITS[unit] == 0:
+            count = length // _UNITS[unit]
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{length} microseconds"
+
+
 def _parse(length: str | timedelta, what: str) -> int:
     if isinstance(length, timedelta):
         return length // timedelta(microseconds=1)

@@ -57,7 +57,7 @@ def test_a_query_file_runs_to_its_end_and_again_from_its_checkpoint(
         ('path = "clicks"', 'path = "clocks"', "source 'clicks' cannot be read"),
         ('by = "user"', 'by = "usr"', "'usr' is not a column"),
         ("imbalance = 1.5", "unbalance = 1.5", "FluxLoad"),
-        ("FluxLoad", "FluxLod", "must be one of"),
+        ("FluxLoad", "FluxLod", "is not known; there are: static, random"),
         ("sites = 2", "sites = 9", "sites must be between"),
     ],
 )

@@ -163,14 +163,29 @@ def test_a_refusal_that_repeats_is_one_entry_with_a_count() -> None:
         manager.submit([move(9)], stage(), now=now)
     [event] = manager.events
     assert (event.count, event.when, event.last) == (3, 1.0, 3.0)
-    assert [fresh.count for fresh in manager.new_events()] == [1, 2, 3]
+    assert [fresh.count for fresh in manager.new_events()] == [1, 2]
     assert manager.new_events() == ()
+
+
+def test_a_refusal_in_every_round_is_told_more_and_more_rarely() -> None:
+    """Whatever group it names and whatever numbers its reason holds."""
+    manager = Manager(policy=Scripted())
+    told = []
+    for now in range(5_000):
+        sizes = [10 + now, 20, 30, 90]
+        manager.submit([move(now % 2, receiver=2)], stage(bytes=sizes, capacity=[10_000, 100, 95]), now=float(now))
+        told += manager.new_events()
+    assert len(told) <= 13
+    [event] = manager.events
+    assert (event.count, event.last, event.kind) == (5_000, 4_999.0, "move")
+    assert "room for" in event.reason
 
 
 def test_the_log_is_bounded() -> None:
     manager = Manager(policy=Scripted(), kept=5)
-    for pg in range(100, 120):
-        manager.submit([move(pg)], stage(), now=1.0)
+    sites = stage(sites=30, capacity=[100] * 30)
+    for donor in range(20):
+        manager.submit([move(100 + donor, donor=donor, receiver=29)], sites, now=1.0)
     assert len(manager.events) == 5
     assert "group 119" in manager.events[-1].what
 

@@ -107,7 +107,94 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
     "sites is no number": (lambda s, o, t: fx.distinct(s, by="k").adapt(sites=1.5), ConfigError, "whole number"),
     "unknown option": (lambda s, o, t: fx.distinct(s, by="k").adapt(site=1), ConfigError, "does not know site"),
     "no memory": (lambda s, o, t: fx.distinct(s, by="k").adapt(memory_per_site="0m"), ConfigError, "more than nothing"),
+    "parallel track of an m-way join": (
+        lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", within="1 s").adapt(balance="ptlb"),
+        ConfigError,
+        r"cannot move groups of stage 1 \(join\)",
+    ),
+    "parallel track without a window": (
+        lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", plan="tree").adapt(balance="ptlb"),
+        ConfigError,
+        "use balance='mslb' or 'auto'",
+    ),
+    "parallel track at one stage only": (
+        lambda s, o, t: tree(s).adapt(balance="ptlb").aggregate(by="k", **n()),
+        ConfigError,
+        r"stage 2 \(running aggregate\)",
+    ),
+    **{
+        f"parallel track with {name}": (
+            lambda s, o, t, name=name, value=value: tree(s, plan="mjoin" if name != "partitioner" else "tree").adapt(
+                balance="ptlb", **{name: value}
+            ),
+            ConfigError,
+            f"balance='ptlb' does not go with {name}",
+        )
+        for name, value in (("partitioner", "readj"), ("memory_per_site", "1m"), ("time_budget", "1 s"))
+    },
+    "time budget of a tree": (
+        lambda s, o, t: tree(s).adapt(time_budget="1 s"),
+        ConfigError,
+        "time_budget is for plan='mjoin'",
+    ),
+    "memory of a tree": (lambda s, o, t: tree(s).adapt(memory_per_site="1m"), ConfigError, "is for plan='mjoin'"),
+    "placement and partitioner": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner="readj").adapt(sites=2, placement=(0.5, 0.5)),
+        ConfigError,
+        "both say where groups start",
+    ),
+    "two who route": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner="readj", policy="RiverDQ"),
+        ConfigError,
+        "both decide which site",
+    ),
+    "re-planning without trees": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(replan=True),
+        ConfigError,
+        "no join tree",
+    ),
+    "unknown policy": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(policy="flux-lod"),
+        ConfigError,
+        "'flux-lod' is not known; there are: static, random, river-dq, flux-load",
+    ),
+    "unknown partitioner": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner="magic"),
+        ConfigError,
+        "there are: uniform-hash, .*, slotted",
+    ),
+    "no policy": (lambda s, o, t: fx.distinct(s, by="k").adapt(policy=7), ConfigError, "int lacks suggest, snapshot"),
+    "no partitioner": (lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner=7), ConfigError, "int lacks build"),
+    "a policy of memory without any": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(policy=fx.FluxMemory()),
+        ConfigError,
+        "give memory_per_site as well",
+    ),
+    "event clock without event time": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(clock="event"),
+        ConfigError,
+        "clock='event' needs the event time",
+    ),
+    "lateness without time": (
+        lambda s, o, t: fx.aggregate(s, by="k", lateness="1 s", **n()),
+        QueryError,
+        "lateness needs the event time",
+    ),
+    "lateness of a join without time": (
+        lambda s, o, t: fx.join({"a": s, "b": s}, on="k", lateness="1 s"),
+        QueryError,
+        "lateness of 'a' needs the event time",
+    ),
+    "lateness of a stranger": (
+        lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", lateness={"a": "1 s", "b": "1 s", "c": "1 s"}),
+        QueryError,
+        "lateness names input 'c'; there are: a, b",
+    ),
 }
+
+
+def tree(stream: Any, plan: str = "tree") -> Any:
+    return fx.join({"a": stream, "b": stream}, on="k", time="ts", within="1 s", plan=plan)
 
 
 class Sums:
@@ -150,12 +237,81 @@ def test_a_type_spark_cannot_hand_to_python_is_refused(inputs):
         (lambda writer: writer.trigger(now=True), "takes one of"),
         (lambda writer: writer.outputMode("complete"), "not supported"),
         (lambda writer: writer.foreachBatch("sink"), "needs a function"),
+        (lambda writer: writer.trigger(availableNow=False), "takes True, got False"),
+        (lambda writer: at(writer).format("parquet").start(), r"foreachBatch\(\) has no use for format\('parquet'\)"),
+        (lambda writer: at(writer).partitionBy("k").start(), r"no use for partitionBy\(\)"),
+        (lambda writer: at(writer).start("somewhere"), "no use for option 'path'"),
+        (lambda writer: at(writer).option("maxFiles", 1).start(), "no use for option 'maxFiles'"),
+        (lambda writer: at(writer).option("endOfInput", "yes").start(), "must be true or false, got 'yes'"),
+        (lambda writer: at(writer).option("endOfInput", True).start(), "needs an end"),
     ],
 )
 def test_a_start_is_refused_with(configure, message, inputs):
     writer = fx.distinct(inputs[0], by="k").writeStream.foreachBatch(lambda results, epoch: None)
     with pytest.raises(ConfigError, match=message):
         configure(writer)
+
+
+def at(writer: Any) -> Any:
+    return writer.option("checkpointLocation", "/nowhere")
+
+
+@pytest.mark.parametrize("source", ["memory", "console", "noop"])
+def test_sinks_refuse_what_they_would_ignore(source, inputs):
+    def writer() -> Any:
+        return at(fx.distinct(inputs[0], by="k").writeStream.format(source).queryName("q"))
+
+    with pytest.raises(ConfigError, match=r"has no use for partitionBy\(\)"):
+        writer().partitionBy("k").start()
+    with pytest.raises(ConfigError, match="has no use for option 'path'"):
+        writer().start("somewhere")
+    with pytest.raises(ConfigError, match="has no use for option 'compression'"):
+        writer().option("compression", "zstd").start()
+
+
+def test_a_file_sink_knows_its_columns_and_a_console_its_numbers(inputs):
+    writer = at(fx.distinct(inputs[0], by="k").writeStream)
+    with pytest.raises(ConfigError, match="partitionBy names 'x'; the results have: k, ts, v"):
+        writer.format("parquet").partitionBy("x").start("somewhere")
+    with pytest.raises(ConfigError, match="takes a number as numRows"):
+        at(fx.distinct(inputs[0], by="k").writeStream).format("console").option("numRows", "few").start()
+
+
+def test_the_output_mode_is_the_one_the_last_operator_has(inputs):
+    running, once = fx.aggregate(inputs[0], by="k", **n()), fx.distinct(inputs[0], by="k")
+    running.writeStream.outputMode("update")
+    once.writeStream.outputMode("append")
+    once.aggregate(by="k", **n()).writeStream.outputMode("update")
+    with pytest.raises(ConfigError, match=r"'append' is not what stage 1 \(running aggregate\) does: .* use 'update'"):
+        running.writeStream.outputMode("append")
+    with pytest.raises(ConfigError, match=r"'update' is not what stage 1 \(distinct\) does"):
+        once.writeStream.outputMode("update")
+    with pytest.raises(ConfigError, match="'complete' is not supported; this query emits 'update'"):
+        running.writeStream.outputMode("complete")
+
+
+def test_more_memory_sizes_than_sites_are_refused(inputs, collected, drain):
+    query = fx.distinct(inputs[0], by="k").adapt(sites=2, memory_per_site=["1m", "1m", "2m"])
+    with pytest.raises(ConfigError, match="has 3 sizes for 2 sites"):
+        drain(query, collected)
+
+
+@pytest.mark.parametrize("given", ["flux-load", "FluxLoad", "flux_load", fx.FluxLoad, fx.FluxLoad()])
+def test_a_policy_may_be_an_object_a_class_or_a_name(given, inputs):
+    assert isinstance(fx.distinct(inputs[0], by="k").adapt(policy=given).options.policy, fx.FluxLoad)
+
+
+def test_a_session_that_runs_takes_what_it_can_and_names_the_rest(spark):
+    assert fx.session() is not None
+    fx.session("fluxen-tests", master="local[2]", spark__driver__memory="1g")
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    try:
+        fx.session(spark__sql__files__maxPartitionBytes="1048576")
+        assert spark.conf.get("spark.sql.files.maxPartitionBytes") == "1048576"
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    with pytest.warns(UserWarning, match=r"cannot set app='other' .*, master='local\[7\]' .*, spark.driver.memory=9g"):
+        fx.session("other", master="local[7]", spark__driver__memory="9g")
 
 
 def test_sinks_that_need_a_name_or_a_path_say_so(inputs, tmp_path):

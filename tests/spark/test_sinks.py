@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,29 @@ def test_epochs_count_up_by_one_over_restarts(spark, drain, tmp_path):
     drain(query(spark, tmp_path, 1), sink)
     drain(query(spark, tmp_path), sink)
     assert sink.calls == [0, 1]
+
+
+def test_delta_knows_writes_by_an_id_of_the_checkpoint_not_by_its_place(spark, tmp_path):
+    """There is no Delta here: what counts is what the sink hands to it."""
+    from fluxen.spark.run import Run
+    from fluxen.spark.sinks import SparkSink, builtin_sink
+
+    joined = query(spark, tmp_path)
+    seen = []
+    for attempt in range(3):
+        if attempt == 2:
+            shutil.rmtree(tmp_path / "checkpoint")
+        options = {"path": str(tmp_path / f"out{attempt}"), "mergeSchema": "true"}
+        sink = builtin_sink(spark, "delta", options, [], None, joined.schema)
+        assert isinstance(sink, SparkSink)
+        run = Run(joined, sink, checkpoint=str(tmp_path / "checkpoint"), trigger={"availableNow": True}, name=None)
+        sink.__class__ = type("Recording", (SparkSink,), {"__call__": lambda self, results, epoch: results.count()})
+        run.start().awaitTermination()
+        given = sink.options_of(5)
+        assert given["txnVersion"] == "5"
+        assert {key: given[key] for key in options} == options
+        seen.append(given["txnAppId"])
+    assert uuid.UUID(seen[0])
+    assert seen[0] == seen[1]
+    assert seen[2] != seen[1]
+    assert str(tmp_path) not in seen[2]

@@ -169,3 +169,19 @@ def test_a_task_that_outlived_an_earlier_run_does_not_count(store):
     write_record(store, record(1, rows_out=3), "0ld000cc")
     found = read_records(store, 3, "new000")
     assert {key: value.rows_out for key, value in found.items()} == {(0, 0): 2}
+
+
+def test_a_sweep_takes_away_what_crashes_and_late_attempts_have_left(store):
+    log = EpochLog(store)
+    for number in range(10):
+        log.commit(epoch(number))
+        log.collect(number)
+    left = ["epochs/0000000003.json.abc.tmp", "fluxen.json.abc.tmp", "events/0000000001.json.abc.tmp", "claims/x.tmp"]
+    left += ["epochs/0000000009.intent", "records/0000000002/0-0-late.json", "decisions/0000000002/begun"]
+    kept = ["epochs/0000000010.intent", "records/0000000009/0-0-a.json", "decisions/0000000010/begun"]
+    for name in (*left, *kept):
+        store.write(name, b"")
+    log.sweep(9)
+    assert [name for name in left if store.exists(name)] == []
+    assert [name for name in kept if not store.exists(name)] == []
+    assert not store.exists("records/0000000002")

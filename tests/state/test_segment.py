@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -35,7 +37,7 @@ def store(tmp_path):
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
     """As if another process had written the files."""
-    monkeypatch.setattr(segments, "_verified", set())
+    monkeypatch.setattr(segments, "_verified", OrderedDict())
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

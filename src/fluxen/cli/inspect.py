@@ -17,7 +17,9 @@ from rich.table import Table
 
 from fluxen.cli.progress import event_line, size, stamp
 from fluxen.errors import CheckpointError, DamagedError, FluxenError
-from fluxen.state.epoch import EPOCHS, EVENTS, IDENTITY, Epoch, EpochLog, StageState
+from fluxen.state.claim import current
+from fluxen.state.epoch import EPOCHS, IDENTITY, Epoch, EpochLog, StageState
+from fluxen.state.events import EventLog
 from fluxen.state.packed import PackedSegment
 from fluxen.state.record import unseal
 from fluxen.state.routing import mask_of
@@ -93,9 +95,10 @@ def inspect(checkpoint: str) -> Json:
     return {
         "checkpoint": checkpoint,
         "query": _sealed(check, IDENTITY),
+        "claim": None if (holder := current(store)) is None else holder.to_json(),
         "epochs": [_epoch(epoch) for epoch in epochs],
         "stages": [_stage(check, newest, number) for number in range(len(newest.stages))] if newest else [],
-        "events": [event for name in store.list(EVENTS) for event in _sealed(check, f"{EVENTS}/{name}")["events"]],
+        "events": EventLog(store).read(check.problem),
         "verified": {"segments": len(check.verified), "bytes": check.bytes},
         "problems": check.problems,
         "ok": not check.problems,
@@ -107,7 +110,7 @@ def _sealed(check: _Check, name: str) -> Json:
         return unseal(check.store.read(name), check.store.path(name))
     except DamagedError as error:
         check.problem(name, error)
-        return {"events": []}
+        return {}
 
 
 def _epochs(check: _Check) -> list[Epoch]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluxen.errors import ConfigError, QueryError
+from fluxen.control import named
+from fluxen.errors import ConfigError, FluxenError, QueryError
 from fluxen.operators.functions import PARTS, Aggregate
 from fluxen.typing import Json
 
@@ -28,10 +29,22 @@ _TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt
 _KEYS = {
     "session": ("master", "settings"),
     "source": ("format", "path", "schema", "options"),
-    "join": ("on", "time", "within", "between", "lateness", "idle", "plan"),
-    "distinct": ("by", "time", "within", "lateness"),
-    "aggregate": ("by", "time", "window", "last", "lateness", "values"),
-    "adapt": ("sites", "partitions", "memory_per_site", "policy", "partitioner", "clock", "balance", "replan"),
+    "join": ("on", "time", "within", "between", "lateness", "idle", "plan", "ttl"),
+    "distinct": ("by", "time", "within", "lateness", "ttl"),
+    "aggregate": ("by", "time", "window", "last", "lateness", "ttl", "values"),
+    "adapt": (
+        "sites",
+        "partitions",
+        "memory_per_site",
+        "policy",
+        "partitioner",
+        "placement",
+        "time_budget",
+        "skew_buffer",
+        "clock",
+        "balance",
+        "replan",
+    ),
     "sink": ("format", "path", "checkpoint", "partition_by", "options"),
     "trigger": ("availableNow", "processingTime", "once"),
     "between": ("later", "earlier", "least", "most"),
@@ -94,7 +107,7 @@ def _query(data: Json, path: Path) -> QueryFile:
         distinct=distinct,
         aggregate=aggregate,
         aggregates=_aggregates(aggregate),
-        adapt=_table(data, "adapt"),
+        adapt=_adapt(data),
         sink=_sink(data, base),
         trigger=_trigger(data),
     )
@@ -207,6 +220,18 @@ def _sink(data: Json, base: Path) -> Json:
     if "path" in made:
         made["path"] = _absolute(made["path"], base)
     return made
+
+
+def _adapt(data: Json) -> Json:
+    """The options as `Query.adapt` takes them; policies and partitioners by name, or as a table with a name."""
+    adapt = dict(_table(data, "adapt"))
+    for name, made in (("policy", named.policy), ("partitioner", named.partitioner)):
+        if name in adapt:
+            try:
+                adapt[name] = made(adapt[name])
+            except FluxenError as error:
+                raise ConfigError(f"[adapt] {error}") from error
+    return adapt
 
 
 def _trigger(data: Json) -> Json:

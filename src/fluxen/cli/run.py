@@ -15,6 +15,8 @@ from rich.console import Console
 from fluxen.cli.progress import follow
 from fluxen.cli.query_file import QueryFile, read_query
 from fluxen.cli.scratch import LOG, scratch
+from fluxen.state.claim import refuse_if_held
+from fluxen.state.store import Store
 
 __all__ = ["add_parser", "run"]
 
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         print(f"{args.file}: {', '.join(query.sources)} -> {' -> '.join(query.steps)} -> {query.sink['format']}")
         return 0
+    refuse_if_held(Store(query.sink["checkpoint"]))  # before Spark takes its seconds to start
     with scratch("run") as work:
         _run(query, work / LOG, Console(stderr=True, highlight=False, soft_wrap=True), plain=args.plain)
     return 0

@@ -26,7 +26,18 @@ from fluxen.control.stats import SiteRecord, collect
 from fluxen.operators.base import Operator, Spillable
 from fluxen.partitioning import Partitioner
 from fluxen.policies import LocalDisk, Policy, Static, Stats
-from fluxen.policies.base import Cleanup, Move, Repartition, Replan, Rescale, Spill, Suggestion, Unspill
+from fluxen.policies.base import (
+    Cleanup,
+    Move,
+    Repartition,
+    Replan,
+    Rescale,
+    Spill,
+    Suggestion,
+    Unspill,
+    decode,
+    encode,
+)
 from fluxen.state import generations
 from fluxen.state.epoch import StageState
 from fluxen.state.generations import overdue
@@ -36,6 +47,10 @@ from fluxen.typing import Floats, Json
 
 NEGLIGIBLE = 0.05
 """Share of a batch's time below which even the slowest site's work is noise and counts as none."""
+
+
+KEPT = 200
+"""Log entries that a stage's manager keeps in memory."""
 
 
 class Adaptation:
@@ -57,8 +72,9 @@ class Adaptation:
         limited = memory is not None and self.spillable
         # groups of all other operators take turns in memory
         self.rotates = memory is not None and operator is not None and not self.spillable
-        limits = limits or Limits(rotation=self.rotates)
-        self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits)
+        limits = limits or Limits(rotation=self.rotates, generations=operator is None or self.spillable)
+        # events go to the checkpoint's log; what the manager itself keeps serves to count refusals that repeat
+        self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits, kept=KEPT)
         # a policy that knows nothing of disks does not excuse a site from its memory
         self.overflow = LocalDisk() if limited and not getattr(self.manager.policy, "spills", False) else None
         self.relocations = Relocations()
@@ -66,8 +82,13 @@ class Adaptation:
         self.repartitioner = None if partitioner is None else Repartitioner(partitioner, divisible=divisible)
         self.memory = memory
         self._held: Floats = np.zeros(0)
+        self._rescale: Rescale | None = None  # asked for while other adaptations were under way
         self.planning = planning
         self.remote = remote
+
+    def forget_rescale(self) -> None:
+        """A restart has said how many sites there are: what was asked for before does not count any more."""
+        self._rescale, self.manager.hold = None, ""
 
     def first(self, routing: Routing) -> Routing:
         """The routing of a query that has seen no rows."""
@@ -97,6 +118,7 @@ class Adaptation:
             self.planning.observe(state, records)
             self.planning.conclude(state, records, self.manager, now)
             requests = [*requests, *self.planning.suggestions(state, now)]
+        requests = self._in_turn(requests)
         asked, copying = ahead.under_way(self.manager.running, state), list[Action]()
         actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
         if self.overflow is not None:
@@ -127,6 +149,23 @@ class Adaptation:
         if not self.rotates or self.memory is None:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
+
+    def _in_turn(self, requests: Sequence[Suggestion]) -> list[Suggestion]:
+        """The requests to submit now. A rescale waits until every move has ended, and no move begins meanwhile.
+
+        Of several the newest counts.
+        """
+        asked = [request for request in requests if isinstance(request, Rescale)]
+        self._rescale = asked[-1] if asked else self._rescale
+        others: list[Suggestion] = [request for request in requests if not isinstance(request, Rescale)]
+        due = self._rescale
+        if due is None:
+            return others
+        if self.manager.running:
+            self.manager.hold = f"a rescale to {due.sites} sites waits for the moves under way"
+            return others
+        self._rescale, self.manager.hold = None, ""
+        return [due, *others]  # in front, so that nothing can begin before it
 
     def _planned(
         self,
@@ -270,6 +309,7 @@ class Adaptation:
             "overflow": None if self.overflow is None else self.overflow.snapshot(),
             "relocations": self.relocations.snapshot(),
             "planning": planning,
+            "rescale": None if self._rescale is None else encode(self._rescale),
         }
 
     def restore(self, state: Json) -> None:
@@ -279,6 +319,8 @@ class Adaptation:
         if state.get("policy", policy) == policy:
             self.manager.restore(state["manager"])
         self.relocations.restore(state.get("relocations", []))
+        waiting = None if state.get("rescale") is None else decode(state["rescale"])
+        self._rescale = waiting if isinstance(waiting, Rescale) else None
         if self.overflow is not None and state.get("overflow"):
             self.overflow.restore(state["overflow"])
         if self.repartitioner is not None and state["repartitioner"] is not None:

@@ -40,6 +40,8 @@ class Stage:
     """of a stage that another one feeds: which of that one's result columns is its event time"""
     idle: tuple[int | None, ...] = ()
     """per input: microseconds without a row after which it holds nobody back any more; None for never"""
+    on_arrival: bool = False
+    """rows have no event time and state expires: the time of a row is that of its batch"""
 
     def unbounded(self, column: str) -> bool:
         """Whether a result column carries event times that may be as old as they like, however far the inputs are."""
@@ -335,6 +337,13 @@ def combining_pays(epoch: Epoch, stage: int) -> bool:
         return True
     side = stages[stage]["sides"][0]
     return bool(side["distinct"] <= REPEATS_RARELY * side["rows_in"])
+
+
+def arrival(epoch: Epoch, stages: Sequence[Stage], now: float) -> int | None:
+    """The time of the next batch's rows where some stage goes by it, never before those of earlier batches."""
+    states = [state for stage, state in zip(stages, epoch.stages) if stage.on_arrival]
+    marks = [mark for state in states for mark in state.late_before if mark < MAX_TIME]
+    return max([int(now * 1e6), *marks]) if states else None
 
 
 def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:

@@ -34,6 +34,7 @@ class Limits:
     site_cooldown   seconds a site rests between two adaptations
     group_cooldown  seconds a partition group rests after it moved
     headroom        share of a site's memory a move or unspill may fill
+    generations     the operator can push groups to disk and bring them back; off for those whose groups take turns
     rotation        the operator rotates on-disk groups through memory (Flux section 6), so a spilled group may move and
                     a receiver may go beyond its memory; off for joins, whose spilled generations stay where they are
     """
@@ -42,6 +43,7 @@ class Limits:
     group_cooldown: float = 0.0
     headroom: float = 1.0
     rotation: bool = False
+    generations: bool = True
 
     def __post_init__(self) -> None:
         if self.site_cooldown < 0 or self.group_cooldown < 0 or not 0 < self.headroom <= 1:
@@ -144,6 +146,8 @@ def _occupied(suggestion: Suggestion, busy: Busy, now: float) -> str | None:
 
 
 def _specific(suggestion: Suggestion, stats: Stats, busy: Busy, limits: Limits, now: float) -> str | None:
+    if isinstance(suggestion, Spill | Unspill | Cleanup) and not limits.generations:
+        return f"{suggestion.kind} is not available for this operator, whose groups take turns in memory"
     match suggestion:
         case Move():
             return _move(suggestion, stats, busy.group_rest, limits, now)

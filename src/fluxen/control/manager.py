@@ -26,6 +26,7 @@ exactly once, as an action or as a refusal with its reason.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,11 +36,16 @@ from fluxen.control.actions import Action
 from fluxen.control.events import Event
 from fluxen.control.guards import Busy, Limits, refuse, size_of, touches
 from fluxen.errors import CheckpointError, ConfigError
-from fluxen.policies.base import Move, Policy, Stats, Suggestion, describe, encode
+from fluxen.policies.base import Move, Policy, Stats, Suggestion, decode, describe, encode
 
 __all__ = ["Manager"]
 
 VERSION = 1
+
+
+def _kind_of_refusal(suggestion: Suggestion, reason: str) -> tuple[object, ...]:
+    """What makes two refusals one entry: other groups or other numbers in the reason do not make another one."""
+    return suggestion.kind, touches(suggestion), re.sub(r"\d+", "#", reason)
 
 
 class Manager:
@@ -54,9 +60,11 @@ class Manager:
         self._next_refusal = -1  # refusals count down: whether one repeats depends on the log, action ids must not
         self._running: dict[int, Action] = {}
         self._busy = Busy()
+        self.hold = ""
+        """why no move may begin now, although its sites are free; empty if they may"""
         self._kept = kept
         self._log: deque[Event] = deque(maxlen=kept)  # ended adaptations, oldest first
-        self._refusals: dict[tuple[str, str], Event] = {}  # (what, reason) -> the entry that counts it
+        self._refusals: dict[Any, Event] = {}  # by `_kind_of_refusal`: the entry that counts it
         self._fresh: list[Event] = []  # of both, not handed out by new_events yet
 
     @property
@@ -75,7 +83,8 @@ class Manager:
     def new_events(self) -> tuple[Event, ...]:
         """Entries that became final since the last call: store them with the epoch, the snapshot leaves them out.
 
-        A refusal that repeats keeps its id; its later entry, with the higher count, replaces the earlier one.
+        A refusal that repeats keeps its id; its later entry, with the higher count, replaces the earlier one. There is
+        one whenever the count has doubled.
         """
         fresh, self._fresh = tuple(self._fresh), []
         return fresh
@@ -90,8 +99,9 @@ class Manager:
         stats = self._marked(stats)
         accepted: list[Action] = []
         for suggestion in suggestions:
-            reason = refuse(suggestion, stats, self._busy, self.limits, now)
-            if reason is not None:
+            held = self.hold if isinstance(suggestion, Move) else ""
+            reason = held or refuse(suggestion, stats, self._busy, self.limits, now)
+            if reason:
                 self._refused(suggestion, reason, now)
                 continue
             action = Action(id=self._take_id(), suggestion=suggestion, started=now, bytes=size_of(suggestion, stats))
@@ -169,7 +179,7 @@ class Manager:
         self._refusals.clear()
         for event in {event.id: event for event in events}.values():  # the later entry of an id replaces the earlier
             if event.outcome == "refused":
-                self._refusals[(event.what, event.reason)] = event
+                self._refusals[_kind_of_refusal(decode(event.detail), event.reason)] = event
             else:
                 self._log.append(event)
         self.policy.restore(state["policy"])
@@ -218,27 +228,26 @@ class Manager:
         return taken
 
     def _refused(self, suggestion: Suggestion, reason: str, now: float) -> None:
-        what = describe(suggestion)
-        known = self._refusals.pop((what, reason), None)
-        if known is not None:
-            event = replace(known, count=known.count + 1, last=now)
-        else:
-            event = Event(
-                id=self._next_refusal,
-                when=now,
-                last=now,
-                kind=suggestion.kind,
-                what=what,
-                why=suggestion.why,
-                outcome="refused",
-                reason=reason,
-                detail=encode(suggestion),
-            )
-            self._next_refusal -= 1
-        self._refusals[(what, reason)] = event  # at the end: the oldest are forgotten first
+        key = _kind_of_refusal(suggestion, reason)
+        known = self._refusals.pop(key, None)
+        event = Event(
+            id=self._next_refusal if known is None else known.id,
+            when=now if known is None else known.when,
+            last=now,
+            kind=suggestion.kind,
+            what=describe(suggestion),
+            why=suggestion.why,
+            outcome="refused",
+            reason=reason,
+            count=1 if known is None else known.count + 1,
+            detail=encode(suggestion),
+        )
+        self._next_refusal -= known is None
+        self._refusals[key] = event  # at the end: the oldest are forgotten first
         if len(self._refusals) > self._kept:
             del self._refusals[next(iter(self._refusals))]
-        self._fresh.append(event)
+        if event.count & (event.count - 1) == 0:  # told at 1, 2, 4, 8: one that repeats for ever is soon told rarely
+            self._fresh.append(event)
 
     @staticmethod
     def _event(action: Action, *, outcome: Any, reason: str = "", duration: float = 0.0) -> Event:

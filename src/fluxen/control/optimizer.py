@@ -200,6 +200,11 @@ class Optimizer:
     def changed(self, site: int, now: float) -> None:
         self._rest[site] = now + self.cooldown
 
+    def forget(self, sites: int) -> None:
+        """Drop what is known of sites beyond the first `sites`: they do not exist any more."""
+        self.seen = {site: seen for site, seen in self.seen.items() if site < sites}
+        self._rest = {site: end for site, end in self._rest.items() if site < sites}
+
     def snapshot(self) -> Json:
         return {
             "seen": {str(site): seen.to_json() for site, seen in self.seen.items()},

@@ -78,6 +78,9 @@ class Planning:
         watermark = max(state.watermarks)
         passed = 0 if self._watermark is None else (watermark - self._watermark) / 1e6
         self._watermark = watermark
+        sites = state.routing.sites
+        self._rates = {site: rate for site, rate in self._rates.items() if site < sites}
+        self.optimizer.forget(sites)
         for record in records:
             if "fanout" in record.observed:
                 self.optimizer.observe(record.site, record.observed)
@@ -149,6 +152,8 @@ class Planning:
     def conclude(self, state: StageState, records: Sequence[CommitRecord], manager: Manager, now: float) -> None:
         """Log and finish the moves that the last batch ended."""
         going = {track.action for track in state.tracks}
+        running = {action.id for action in manager.running}
+        self._protocols = {action: found for action, found in self._protocols.items() if action in running}
         for action in manager.running:
             protocol = self._protocols.get(action.id)
             if protocol is None or action.id in going:

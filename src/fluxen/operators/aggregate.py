@@ -20,7 +20,7 @@ from fluxen.operators.functions import Measure, carried, combine, finish
 from fluxen.state.runs import Run
 from fluxen.state.segment import H2, H, T, hashes
 from fluxen.state.trees import Track
-from fluxen.typing import MIN_TIME, Groups, Ints, Json, Mask
+from fluxen.typing import MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
 
 CLOSE_ROWS = 1 << 20
 """Closing windows are worked off in slices of about this many state rows."""
@@ -66,6 +66,8 @@ class Running:
     described: Json
     clock: str | None = None
     """the input's event-time column"""
+    ttl: int = UNBOUNDED
+    """microseconds after a key's last update at which its value is forgotten"""
     inputs: int = 1
     sides: int = 1
 
@@ -73,20 +75,23 @@ class Running:
         return {"operator": "aggregate", "form": "running", **self.described}
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
-        return (MIN_TIME,)
+        """An update to come counts at the watermark or later, so what it cannot see any more is dead."""
+        return (MIN_TIME if self.ttl >= UNBOUNDED else max(MIN_TIME, following[0] - self.ttl),)
 
     def output_watermarks(self, progress: Progress) -> dict[str, int]:
         """A key's result comes with a new row of it; what is oldest among its rows may be from any time."""
         return carried(self.clock, self.keys, self.measures, progress.watermarks[0], MIN_TIME)
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
-        """The newest version of each key."""
+        """The newest version of each key, unless it is dead."""
         whole = pa.concat_tables(tables).combine_chunks()
         age = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
         h, h2 = hashes(whole)
         order = np.lexsort([key for key in (-age, h2, h) if key is not None])
-        newest = boundaries(h[order], None if h2 is None else h2[order])
-        return whole.take(pa.array(order[newest]))
+        newest = order[boundaries(h[order], None if h2 is None else h2[order])]
+        if horizon > MIN_TIME:
+            newest = newest[whole.column(T).to_numpy()[newest] >= horizon]
+        return whole.take(pa.array(newest))
 
     def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
         rows = batch.inputs[0]
@@ -94,13 +99,24 @@ class Running:
             return
         new = _fold(rows.with_keys(), self.keys, self.measures, by_time=False)
         batch.distinct = new.num_rows
-        h, h2 = hashes(new)
-        groups = batch.routing.groups(h)
-        old = [run.segment.table.take(pa.array(row)) for run, row, _ in latest(batch.runs[0], h, h2, groups)]
+        groups = batch.routing.groups(hashes(new)[0])
+        if self.ttl < UNBOUNDED:
+            new = _updated(new, (batch.late_before or batch.watermarks)[0])
+        old = list(self._old(batch.runs[0], new, groups))
         state = self._merge(old, new)
         batch.state = [state]
         batch.count_out(groups)
         yield _finished(state, self.keys, self.measures)
+
+    def _old(self, runs: list[Run], new: pa.Table, groups: Groups) -> Iterator[pa.Table]:
+        """The versions so far of the keys in `new`, but for those that are older than `ttl` now."""
+        h, h2 = hashes(new)
+        now = new.column(T).to_numpy()
+        for run, row, at in latest(runs, h, h2, groups):
+            if self.ttl < UNBOUNDED:
+                row = row[run.segment.t[row] >= now[at] - self.ttl]
+            if len(row):
+                yield run.segment.table.take(pa.array(row))
 
     def _merge(self, old: list[pa.Table], new: pa.Table) -> pa.Table:
         """Each key's old version (there is at most one) combined with its new row."""
@@ -113,6 +129,12 @@ class Running:
         whole = whole.take(pa.array(order))
         starts = np.flatnonzero(boundaries(h[order], None if h2 is None else h2[order]))
         return _combined(whole, starts, self.keys, self.measures)
+
+
+def _updated(new: pa.Table, watermark: int) -> pa.Table:
+    """Rows with the time at which they count as updates: their own, or the watermark if that is later."""
+    stamps = np.maximum(new.column(T).to_numpy(), watermark)
+    return new.set_column(new.schema.get_field_index(T), T, pa.array(stamps))
 
 
 def latest(runs: list[Run], h: Ints, h2: Ints | None, groups: Groups) -> Iterator[tuple[Run, Ints, Ints]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -116,6 +117,69 @@ def sliding(
         power = combine(shift(power, half), power, position >= half)
     assert result is not None
     return result
+
+
+def reaching(
+    frame: Frame,
+    position: Ints,
+    length: Ints,
+    combine: Callable[[Frame, Frame, Mask], Frame],
+    shift: Callable[[Frame, int], Frame],
+    take: Callable[[Frame, Ints], Frame],
+) -> Frame:
+    """As `sliding`, over the last `length[i]` rows at row i, the row itself among them.
+
+    Put together from the binary digits of each row's own length; `take(frame, rows)` picks rows of a frame.
+    """
+    result, power, width = frame, frame, 1
+    rest = length - 1
+    end = np.arange(len(length), dtype=np.int64) - 1
+    most = int(rest.max(initial=0))
+    while width <= most:
+        used = (rest & width) > 0
+        result = combine(take(power, np.maximum(end, 0)), result, used)
+        end = np.where(used, end - width, end)
+        power = combine(shift(power, width), power, position >= width)
+        width *= 2
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rows that count at each row: its key's last `n`, or fewer."""
+
+    position: Ints
+    """of each row within its key"""
+    n: int
+    length: Ints | None = None
+    """how many count, where that is not a matter of `n` alone"""
+
+    def within(self, clock: Ints, span: int) -> Window:
+        """The same rows, but for those more than `span` before on a clock that never goes back within a key.
+
+        >>> Window(np.arange(3), 3).within(np.array([1, 5, 6]), 2).rows.tolist()
+        [1, 1, 2]
+        """
+        at = np.arange(len(clock), dtype=np.int64)
+        first = bisect(clock, at - self.position, at, clock - span)
+        return Window(self.position, self.n, np.minimum(at - first + 1, self.n))
+
+    @property
+    def rows(self) -> Ints:
+        """How many rows count at each row."""
+        return np.minimum(self.position + 1, self.n) if self.length is None else self.length
+
+    def reduce(
+        self,
+        frame: Frame,
+        combine: Callable[[Frame, Frame, Mask], Frame],
+        shift: Callable[[Frame, int], Frame],
+        take: Callable[[Frame, Ints], Frame],
+    ) -> Frame:
+        """What `combine` makes of the rows that count, at every row."""
+        if self.length is None:
+            return sliding(frame, self.position, self.n, combine, shift)
+        return reaching(frame, self.position, self.length, combine, shift, take)
 
 
 def shifted(values: NDArray[Number], by: int) -> NDArray[Number]:

@@ -33,6 +33,8 @@ class SiteJob:
     """bytes of rows to hold at a time, about, whatever is done with them; None where memory is not limited"""
     buffer: SkewBuffer | None = None
     """how long a site may work on the batch and how much may wait; None for as long as it takes"""
+    moment: int | None = None
+    """time of all rows of this batch, in microseconds, where they have none of their own and state expires"""
     follow: bool = False
     """a run before this one has begun this batch: what it decided counts, whether or not there is a limit now"""
     clock: Callable[[], float] = time.perf_counter

@@ -66,8 +66,9 @@ def pair_bounds(
     names: list[str],
     within: str | timedelta | None,
     between: Mapping[tuple[str, str], tuple[str | timedelta | None, str | timedelta | None]] | None,
+    ttl: str | timedelta | None = None,
 ) -> Bounds:
-    """The user's `within` or `between` as lower bounds: low[i][j] <= t_j - t_i."""
+    """The user's `within` or `between` as lower bounds: low[i][j] <= t_j - t_i; `ttl` is for those left open."""
     if within is not None and between is not None:
         raise QueryError("give either within or between, not both")
     size = len(names)
@@ -91,6 +92,11 @@ def pair_bounds(
             low[j][i] = max(low[j][i], -microseconds(most, label, signed=True))
         if low[i][j] > -low[j][i]:
             raise QueryError(f"{label} allows nothing: {least!r} is more than {most!r}")
+    if ttl is not None:
+        life = microseconds(ttl, "ttl", positive=True)
+        if all(bound > -UNBOUNDED for row in low for bound in row):
+            raise QueryError("ttl is for rows without a bound; within or between bound them all, so leave it out")
+        low = [[-life if bound <= -UNBOUNDED else bound for bound in row] for row in low]
     return tuple(tuple(row) for row in low)
 
 

@@ -3,6 +3,10 @@
 Rows of a key are taken in the order (batch, event time, values), so a rerun of a batch gives the same results. State
 is append-only: a batch adds its rows, a probe walks the runs from the newest back until it has n - 1 rows of each key,
 and merging keeps the last n - 1.
+
+With a `ttl` a row also forgets. Each key has a clock that never goes back: the latest event time among its rows so far,
+or the watermark if that is later. A row is stored with the clock's reading, and a row sees only those of the last n
+that were stored at most `ttl` before. So the rows it sees are always the newest ones, whatever order they come in.
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluxen.operators.base import EMIT_ROWS, Progress, SiteBatch
-from fluxen.operators.columns import bisect, boundaries, positions, ragged, shifted, sliding, total_order
+from fluxen.operators.columns import Window, bisect, boundaries, positions, ragged, shifted, total_order
 from fluxen.operators.functions import Measure, carried
 from fluxen.state.runs import Run
-from fluxen.state.segment import H2, hashes
-from fluxen.typing import MIN_TIME, Floats, Groups, Ints, Json, Mask
+from fluxen.state.segment import H2, T, hashes
+from fluxen.typing import MIN_TIME, UNBOUNDED, Floats, Groups, Ints, Json, Mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,8 @@ class LastRows:
     described: Json
     clock: str | None = None
     """the input's event-time column, be it a key or not"""
+    ttl: int = UNBOUNDED
+    """microseconds for which a row counts"""
     inputs: int = 1
     sides: int = 1
 
@@ -46,7 +52,7 @@ class LastRows:
         return {"operator": "aggregate", "form": "last", **self.described}
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
-        return (MIN_TIME,)
+        return (MIN_TIME if self.ttl >= UNBOUNDED else max(MIN_TIME, following[0] - self.ttl),)
 
     def output_watermarks(self, progress: Progress) -> dict[str, int]:
         """A result comes with its own row; what is oldest among the last rows may be from any time."""
@@ -54,7 +60,10 @@ class LastRows:
         return own | carried(self.clock, self.keys, self.measures, progress.watermarks[0], MIN_TIME)
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
-        whole = pa.concat_tables(tables).combine_chunks()
+        whole = pa.concat_tables(tables)
+        if horizon > MIN_TIME:
+            whole = whole.filter(pa.array(whole.column(T).to_numpy() >= horizon))
+        whole = whole.combine_chunks()
         h, h2 = hashes(whole)
         order = np.lexsort([key for key in (h2, h) if key is not None])
         new = boundaries(h[order], None if h2 is None else h2[order])
@@ -69,16 +78,18 @@ class LastRows:
         starts = np.flatnonzero(new)
         groups = batch.routing.groups(rows.h[starts])
         kid = np.cumsum(new) - 1
+        history = list(self._history(batch.runs[0], rows.h[starts], _at(rows.h2, starts), groups))
+        read = rows.t if self.ttl >= UNBOUNDED else _clock(rows.t, kid, history, batch)
         if self.n > 1:
             stored = rows.table.select(self.values)
             kept = np.flatnonzero(_newest(new, self.n - 1))
-            batch.state = [type(rows)(rows.h, rows.h2, rows.t, stored).take(kept).with_keys()]
-        history = list(self._history(batch.runs[0], rows.h[starts], _at(rows.h2, starts), groups))
+            batch.state = [type(rows)(rows.h, rows.h2, read, stored).take(kept).with_keys()]
         batch.count_out(groups[kid])
-        yield from self._results(rows.table, rows.t, kid, history)
+        yield from self._results(rows.table, rows.t, read, kid, history)
 
     def _history(self, runs: list[Run], h: Ints, h2: Ints | None, groups: Groups) -> Iterator[tuple[Ints, pa.Table]]:
         """Up to n - 1 earlier rows of each key as (key index, rows), newest run first."""
+        names = self.values if self.ttl >= UNBOUNDED else [*self.values, T]
         need = np.full(len(h), self.n - 1, dtype=np.int64)
         wanted = np.arange(len(h)) if self.n > 1 else np.zeros(0, dtype=np.int64)
         for run in reversed(runs):
@@ -90,18 +101,23 @@ class LastRows:
             counts = np.minimum(high - low, need[wanted])
             at = ragged(high - counts, counts)
             if len(at):
-                yield np.repeat(wanted, counts), run.segment.table.select(self.values).take(pa.array(at))
+                yield np.repeat(wanted, counts), run.segment.table.select(names).take(pa.array(at))
             need[wanted] -= counts
             wanted = wanted[need[wanted] > 0]
             if len(wanted) == 0:
                 return
 
-    def _results(self, table: pa.Table, t: Ints, kid: Ints, history: list[tuple[Ints, pa.Table]]) -> Iterator[pa.Table]:
+    def _results(
+        self, table: pa.Table, t: Ints, read: Ints, kid: Ints, history: list[tuple[Ints, pa.Table]]
+    ) -> Iterator[pa.Table]:
         """Histories in front of each key's new rows, reduced over windows of n rows, read off at the new rows."""
         pieces = [*reversed(history), (kid, table.select(self.values))]
         owner = np.concatenate([piece[0] for piece in pieces])
         order = np.argsort(owner, kind="stable")
-        position = positions(boundaries(owner[order]))
+        window = Window(positions(boundaries(owner[order])), self.n)
+        if self.ttl < UNBOUNDED:
+            clock = np.concatenate([*(rows.column(T).to_numpy() for _, rows in reversed(history)), read])
+            window = window.within(clock[order], self.ttl)
         reported = np.flatnonzero(order >= len(owner) - len(kid))
         columns = {name: table.column(name) for name in self.keys}
         if self.time is not None:
@@ -111,10 +127,19 @@ class LastRows:
             if measure.column is not None:
                 whole = pa.chunked_array([c for piece in pieces for c in piece[1].column(measure.column).chunks])
                 values = whole.combine_chunks().take(pa.array(order))
-            columns[measure.name] = _measure(measure, values, position, self.n).take(pa.array(reported))
+            columns[measure.name] = _measure(measure, values, window).take(pa.array(reported))
         result = pa.table(columns)
         for start in range(0, result.num_rows, EMIT_ROWS):
             yield result.slice(start, EMIT_ROWS)
+
+
+def _clock(t: Ints, kid: Ints, history: list[tuple[Ints, pa.Table]], batch: SiteBatch) -> Ints:
+    """The reading of each row's key's clock, given rows in order of key and time."""
+    clock = np.full(int(kid[-1]) + 1, (batch.late_before or batch.watermarks)[0], dtype=np.int64)
+    for owner, rows in history:
+        np.maximum.at(clock, owner, rows.column(T).to_numpy())
+    read: Ints = np.maximum(t, clock[kid])
+    return read
 
 
 def _at(values: Ints | None, rows: Ints) -> Ints | None:
@@ -128,55 +153,59 @@ def _newest(new: Mask, n: int) -> Mask:
     return remaining <= n
 
 
-def _measure(measure: Measure, values: pa.Array | None, position: Ints, n: int) -> pa.Array:
-    """One aggregate over every row's window of n rows."""
+def _measure(measure: Measure, values: pa.Array | None, window: Window) -> pa.Array:
+    """One aggregate over every row's window."""
     if values is None:
-        return pa.array(np.minimum(position + 1, n))
+        return pa.array(window.rows)
     if measure.kind == "last":
         return values
     if measure.kind == "first":
-        return values.take(pa.array(np.arange(len(values)) - np.minimum(position, n - 1)))
+        return values.take(pa.array(np.arange(len(values)) - window.rows + 1))
     valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    count = _sliding_sum(valid.astype(np.int64), position, n)
+    count = _sliding_sum(valid.astype(np.int64), window)
     if measure.kind == "count":
         return pa.array(count)
     if measure.kind in ("min", "max"):
-        return _extreme(values, valid, count, position, n, measure.kind == "max")
+        return _extreme(values, valid, count, window, measure.kind == "max")
     if measure.kind == "sum" and not pa.types.is_floating(values.type):
-        return _exact_sum(values, valid, count, position, n, measure.type)
+        return _exact_sum(values, valid, count, window, measure.type)
     numbers = np.where(valid, pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(), 0.0)
     if measure.kind == "stddev":
-        return _deviation(numbers, valid, position, n)
-    total = _sliding_sum(numbers, position, n)
+        return _deviation(numbers, valid, window)
+    total = _sliding_sum(numbers, window)
     mean = total / np.where(count == 0, 1, count) if measure.kind == "avg" else total
     return pa.array(mean, pa.float64(), mask=count == 0)
 
 
-def _sliding_sum(values: np.ndarray, position: Ints, n: int) -> np.ndarray:
-    return sliding(values, position, n, lambda a, b, valid: np.where(valid, a + b, b), shifted)
+def _sliding_sum(values: np.ndarray, window: Window) -> np.ndarray:
+    return window.reduce(values, lambda a, b, valid: np.where(valid, a + b, b), shifted, _taken)
 
 
-def _exact_sum(values: pa.Array, valid: Mask, count: Ints, position: Ints, n: int, kind: pa.DataType) -> pa.Array:
+def _taken(values: np.ndarray, rows: Ints) -> np.ndarray:
+    return values[rows]
+
+
+def _exact_sum(values: pa.Array, valid: Mask, count: Ints, window: Window, kind: pa.DataType) -> pa.Array:
     """Integers, and decimals of up to 18 digits as integers of their last place."""
     if not pa.types.is_decimal(values.type):
         whole = np.where(valid, pc.fill_null(values.cast(pa.int64()), 0).to_numpy(), 0)
-        return pa.array(_sliding_sum(whole, position, n), kind, mask=count == 0)
+        return pa.array(_sliding_sum(whole, window), kind, mask=count == 0)
     wide = values.cast(pa.decimal128(38, values.type.scale))
     units = np.frombuffer(wide.buffers()[1], dtype=np.int64)[2 * wide.offset :][: 2 * len(wide) : 2]
-    total = _sliding_sum(np.where(valid, units, 0), position, n)
+    total = _sliding_sum(np.where(valid, units, 0), window)
     words = np.column_stack((total, total >> 63)).tobytes()
     mask = pa.array(count > 0)
     exact = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(total), [mask.buffers()[1], pa.py_buffer(words)])
     return exact.cast(kind)
 
 
-def _extreme(values: pa.Array, valid: Mask, count: Ints, position: Ints, n: int, largest: bool) -> pa.Array:
+def _extreme(values: pa.Array, valid: Mask, count: Ints, window: Window, largest: bool) -> pa.Array:
     """Smallest or largest by rank, which serves every type that has an order; NaN ranks above all numbers."""
     rank = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy()
     rank = rank.astype(np.int64)
     pick = np.maximum if largest else np.minimum
     rank = np.where(valid, rank, -1 if largest else np.iinfo(np.int64).max)
-    best = sliding(rank, position, n, lambda a, b, ok: np.where(ok, pick(a, b), b), shifted)
+    best = window.reduce(rank, lambda a, b, ok: np.where(ok, pick(a, b), b), shifted, _taken)
     holder = np.zeros(int(rank[valid].max()) + 1 if valid.any() else 1, dtype=np.int64)
     holder[rank[valid]] = np.flatnonzero(valid)
     return values.take(pa.array(holder[np.where(count > 0, best, 0)], mask=count == 0))
@@ -185,7 +214,7 @@ def _extreme(values: pa.Array, valid: Mask, count: Ints, position: Ints, n: int,
 Moments = tuple[Floats, Floats, Floats]
 
 
-def _deviation(numbers: Floats, valid: Mask, position: Ints, n: int) -> pa.Array:
+def _deviation(numbers: Floats, valid: Mask, window: Window) -> pa.Array:
     """Sample standard deviation from counts, means and squared deviations, which do not cancel."""
 
     def merge(a: Moments, b: Moments, ok: Mask) -> Moments:
@@ -199,6 +228,9 @@ def _deviation(numbers: Floats, valid: Mask, position: Ints, n: int) -> pa.Array
     def shift(frame: Moments, by: int) -> Moments:
         return shifted(frame[0], by), shifted(frame[1], by), shifted(frame[2], by)
 
+    def take(frame: Moments, rows: Ints) -> Moments:
+        return frame[0][rows], frame[1][rows], frame[2][rows]
+
     start: Moments = (valid.astype(np.float64), numbers, np.zeros(len(numbers)))
-    count, _, spread = sliding(start, position, n, merge, shift)
+    count, _, spread = window.reduce(start, merge, shift, take)
     return pa.array(np.sqrt(np.maximum(spread, 0) / np.where(count > 1, count - 1, 1)), mask=count < 2)

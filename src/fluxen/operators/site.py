@@ -64,6 +64,8 @@ def run_site(
     if site is None:
         return
     clock.spent("wait")
+    if job.moment is not None:
+        inputs = [replace(rows, t=np.full(len(rows.h), job.moment, dtype=np.int64)) for rows in inputs]
     parts: list[_Part] = []
     stays = division(job.operator, job.before, job.store)
     for number, share in enumerate(shares(job.before, site, inputs, stays)):

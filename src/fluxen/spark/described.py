@@ -12,15 +12,11 @@ from typing import Any, Protocol
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-import fluxen
-from fluxen.errors import ConfigError, QueryError
+from fluxen.errors import QueryError
 from fluxen.operators.functions import Aggregate
 from fluxen.spark.query import Query, aggregate, distinct, join
 from fluxen.spark.run import Run
 from fluxen.typing import Json
-
-POLICIES = ("Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid")
-PARTITIONERS = ("UniformHash", "ConsistentHash", "Scan", "Redist", "Readj")
 
 
 class Described(Protocol):
@@ -67,7 +63,7 @@ def build(spark: SparkSession, described: Described) -> Query:
         query = distinct(first, **described.distinct)
     else:
         query = aggregate(first, **_keywords(described))
-    return query.adapt(**_adapt(described.adapt))
+    return query.adapt(**described.adapt)
 
 
 def _keywords(described: Described) -> Json:
@@ -93,26 +89,6 @@ def _schema(spark: SparkSession, source: Json) -> Any:
     if source["format"] not in ("parquet", "orc"):
         return None
     return spark.read.format(source["format"]).load(source.get("path")).schema
-
-
-def _adapt(options: Json) -> Json:
-    made = dict(options)
-    for name, known in (("policy", POLICIES), ("partitioner", PARTITIONERS)):
-        if name in made:
-            made[name] = _object(name, made[name], known)
-    return made
-
-
-def _object(what: str, described: Any, known: tuple[str, ...]) -> Any:
-    """`"FluxLoad"` or `{ name = "FluxLoad", imbalance = 1.5 }` as the object it names."""
-    options = dict(described) if isinstance(described, dict) else {"name": described}
-    name = options.pop("name", None)
-    if name not in known:
-        raise ConfigError(f"[adapt] {what} must be one of {', '.join(known)}, got {name!r}")
-    try:
-        return getattr(fluxen, name)(**options)
-    except TypeError as error:
-        raise ConfigError(f"[adapt] {what} {name}: {error}") from error
 
 
 def _listed(value: Any) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+from fluxen.control import named
+from fluxen.control.optimizer import Optimizer
 from fluxen.control.rotation import Memory
 from fluxen.durations import microseconds
 from fluxen.errors import ConfigError
@@ -35,11 +37,12 @@ class Adapt:
     partitions: int = 256
     """partition groups: what moves and spills; fixed for a checkpoint"""
     memory_per_site: str | int | Sequence[str | int] | None = None
-    """state a site may hold in memory, such as "256m", or a size for each site; None for no limit"""
+    """state a site may hold in memory, such as "256m", or a size for each site; None for no limit. Stages share it
+    equally"""
     policy: Any = None
-    """decides what moves and spills; None for no adaptation"""
+    """decides what moves and spills: an object or its name, such as "flux-load"; None for no adaptation"""
     partitioner: Any = None
-    """decides which site owns which key; None for contiguous hash ranges"""
+    """decides which site owns which key, also by name, such as "readj"; None for contiguous hash ranges"""
     placement: tuple[float, ...] | None = None
     """share of the partition groups each site starts with, such as (0.6, 0.2, 0.2); None for equal shares"""
     time_budget: str | timedelta | None = None
@@ -51,15 +54,18 @@ class Adapt:
     """what policies count: time on the wall, or event time for replays"""
     balance: Literal["auto", "mslb", "ptlb"] = "auto"
     """how groups move between sites: with their state, by parallel track, or whichever is predicted to be less work"""
-    replan: Any = True
-    """whether sites of a join with plan="tree" choose their own trees; an `Optimizer` for other settings"""
+    replan: Any = None
+    """whether sites of a join with plan="tree" choose their own trees, which they do by default; an `Optimizer` for
+    other settings"""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "policy", named.policy(self.policy))
+        object.__setattr__(self, "partitioner", named.partitioner(self.partitioner))
         if self.clock not in ("wall", "event"):
             raise ConfigError(f"clock must be 'wall' or 'event', got {self.clock!r}")
         if self.balance not in ("auto", "mslb", "ptlb"):
             raise ConfigError(f"balance must be 'auto', 'mslb' or 'ptlb', got {self.balance!r}")
-        if not isinstance(self.replan, bool) and not hasattr(self.replan, "suggest"):
+        if self.replan is not None and not isinstance(self.replan, bool | Optimizer):
             raise ConfigError(f"replan must be True, False or an Optimizer, got {self.replan!r}")
         for name in ("sites", "partitions"):
             value = getattr(self, name)
@@ -74,6 +80,14 @@ class Adapt:
             if self.sites != len(self.placement):
                 raise ConfigError(f"placement has {len(self.placement)} shares; give as many sites, got {self.sites}")
             Routing.even(partitions=self.partitions, sites=self.sites).shared(self.placement)
+
+    def shared_by(self, stages: int) -> Adapt:
+        """The same options with the part of the memory that each of so many stages has to itself."""
+        if self.memory is None or stages < 2:
+            return self
+        given = [self.memory] if isinstance(self.memory, int) else list(self.memory)
+        parts = [max(size // stages, 1) for size in given]
+        return replace(self, memory_per_site=parts[0] if isinstance(self.memory, int) else parts)
 
     @property
     def memory(self) -> Memory | None:

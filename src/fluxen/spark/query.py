@@ -15,9 +15,10 @@ from pyspark.sql import types as st
 
 from fluxen.errors import ConfigError, QueryError
 from fluxen.operators.functions import Aggregate
-from fluxen.operators.tree import TreeJoin
 from fluxen.policies import RiverDQ
 from fluxen.spark import stages
+from fluxen.spark.checks import check
+from fluxen.spark.explain import explained
 from fluxen.spark.options import Adapt
 from fluxen.spark.stages import Keys, Length, StagePlan
 from fluxen.state.store import Store
@@ -55,12 +56,12 @@ class Query:
         unknown = sorted(set(options) - known)
         if unknown:
             raise ConfigError(f"adapt() does not know {', '.join(unknown)}; it takes {', '.join(sorted(known))}")
-        chosen = replace(self.options, **options)
-        if chosen.memory_per_site is not None and isinstance(self.plans[0].stage.operator, TreeJoin):
-            raise ConfigError(
-                "memory_per_site is for plan='mjoin': a join with plan='tree' does not spill its intermediate results"
-            )
-        return replace(self, options=chosen)
+        return replace(self, options=replace(self.options, **options)).checked()
+
+    def checked(self) -> Query:
+        """The query itself, once no option of it would be ignored."""
+        check([plan.stage.operator for plan in self.plans], self.options)
+        return self
 
     def aggregate(
         self,
@@ -70,6 +71,7 @@ class Query:
         last: int | None = None,
         window: Length | None = None,
         lateness: Length | None = None,
+        ttl: Length | None = None,
         **aggregates: Aggregate,
     ) -> Query:
         """A second stateful stage over this query's results, in the same micro-batch.
@@ -79,14 +81,18 @@ class Query:
         """
         _no_idle(aggregates)
         template = self.spark.createDataFrame([], self.schema)
-        plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates)
+        plan = stages.aggregate_stage(template, by, time, last, window, lateness, aggregates, ttl)
         if window is not None and time is not None and self.plans[-1].stage.unbounded(time):
             warnings.warn(
                 f"windows over {time!r} close only at the end of input: nothing says how old its values may become; "
                 "give the join before within or between, or take another time",
                 stacklevel=2,
             )
-        return replace(self, plans=(*self.plans, plan))
+        return replace(self, plans=(*self.plans, plan)).checked()
+
+    def explain(self) -> None:
+        """Print what each stage does, what it keeps, and when that goes, if it ever does."""
+        print(explained(self.options, [plan.stage for plan in self.plans]))
 
     @property
     def writeStream(self) -> StreamWriter:
@@ -121,14 +127,16 @@ def join(
     lateness: Length | Mapping[str, Length] | None = None,
     idle: Length | Mapping[str, Length] | None = None,
     plan: Literal["mjoin", "tree"] = "mjoin",
+    ttl: Length | None = None,
 ) -> Any:
     """Join two to eight inputs on equal keys.
 
     `within` limits the latest minus the earliest event time of a result; `between` instead bounds pairs:
     {("b", "a"): ("-60 seconds", "60 seconds")} for b.ts - a.ts, with None for a side that is open. With neither,
-    everything is kept. Rows older than their input's watermark (its latest event time less `lateness`, as of the batch
-    before) are dropped and counted. An input with `withWatermark()` has its delay as lateness; otherwise it is none.
-    Columns: the key under the first input's names, then `<input>_<column>`.
+    everything is kept, unless `ttl` says for how long: rows more than that apart do not join, in event time or, without
+    `time`, in the time of the batches they came in. Rows older than their input's watermark (its latest event time less
+    `lateness`, as of the batch before) are dropped and counted. An input with `withWatermark()` has its delay as
+    lateness; otherwise it is none. Columns: the key under the first input's names, then `<input>_<column>`.
 
     An input without a row for `idle` (one length for all, or some by name) no longer holds the others' state and the
     stages behind: its watermark follows theirs, and rows that come after all are late if they are older.
@@ -147,7 +155,7 @@ def join(
         raise QueryError(
             f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or stream it"
         )
-    built = stages.join_stage(inputs, on, time, within, between, lateness, plan, idle)
+    built = stages.join_stage(inputs, on, time, within, between, lateness, plan, idle, ttl)
     if all(streaming.values()):
         return _query(list(inputs.values()), built)
     return stages.run_static(list(inputs.values()), built)
@@ -161,14 +169,18 @@ def aggregate(
     last: int | None = None,
     window: Length | None = None,
     lateness: Length | None = None,
+    ttl: Length | None = None,
     **aggregates: Aggregate,
 ) -> Query:
     """Aggregate by key: over the `last` n rows of each key (one result per input row), over tumbling event-time
     windows (emitted when the watermark passes their end), or, with neither, over everything so far (one row per key
-    that changed in the batch). A null key is a group of its own."""
+    that changed in the batch). A null key is a group of its own.
+
+    With `ttl` a key's running value is forgotten when it has not been updated for that long, and of the last n rows
+    only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
     _streaming(stream, "the input of aggregate()")
     _no_idle(aggregates)
-    return _query([stream], stages.aggregate_stage(stream, by, time, last, window, lateness, aggregates))
+    return _query([stream], stages.aggregate_stage(stream, by, time, last, window, lateness, aggregates, ttl))
 
 
 def distinct(
@@ -178,10 +190,13 @@ def distinct(
     *,
     within: Length | None = None,
     lateness: Length | None = None,
+    ttl: Length | None = None,
 ) -> Query:
-    """The first row of each key; with `within`, again the first row more than that after the last one kept."""
+    """The first row of each key; with `within`, again the first row more than that after the last one kept.
+
+    `ttl` says the same, also for rows without event time, which go by the time of the batches they come in."""
     _streaming(stream, "the input of distinct()")
-    return _query([stream], stages.distinct_stage(stream, by, time, within, lateness))
+    return _query([stream], stages.distinct_stage(stream, by, time, within, lateness, ttl))
 
 
 def stateful(stream: DataFrame, by: Keys | None, operator: Any, time: str | None = None) -> Query:

@@ -24,6 +24,7 @@ from fluxen import errors
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import (
     advance,
+    arrival,
     combining_pays,
     expected,
     first_epoch,
@@ -33,19 +34,23 @@ from fluxen.control.coordinator import (
     with_routing,
 )
 from fluxen.control.latency import mean_latency
+from fluxen.control.optimizer import Optimizer
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
-from fluxen.errors import CheckpointError, FluxenError
+from fluxen.errors import CheckpointError, ConfigError, FluxenError
 from fluxen.operators.job import SiteJob
 from fluxen.operators.stateful import Stateful
 from fluxen.operators.wire import IN
 from fluxen.policies.base import Rescale, Suggestion
 from fluxen.spark import allocator
+from fluxen.spark.checks import check_sites
 from fluxen.spark.query import Query
-from fluxen.spark.sinks import Sink
+from fluxen.spark.sinks import Sink, SparkSink
 from fluxen.spark.sources import Watched, latest, watched
 from fluxen.spark.split import markers, marking
 from fluxen.spark.stage import Pins, run_stage
+from fluxen.state import claim as claims
+from fluxen.state.claim import Claim
 from fluxen.state.epoch import Epoch, EpochLog
 from fluxen.state.record import CommitRecord, missing_sites, read_records
 from fluxen.state.routing import Routing
@@ -55,6 +60,7 @@ SWEEP_EVERY = 100
 """Epochs between two searches for files that failed attempts left behind."""
 IDLE_SECONDS = 1.0
 """How long a query waits without input before it emits what the watermark has closed."""
+_ASKED = "asked for by rescale()"
 _ERROR = re.compile(r"fluxen\.errors\.(\w+): (.*)")
 
 
@@ -69,11 +75,12 @@ class Run:
         checkpoint: str,
         trigger: dict[str, Any],
         name: str | None,
-        options: dict[str, str],
+        end_of_input: bool = False,
     ) -> None:
         self._query, self._sink, self._trigger, self.name = query, sink, trigger, name
         self.checkpoint = checkpoint
-        self._end_of_input = options.get("endOfInput", "false") == "true"
+        self._end_of_input = end_of_input
+        check_sites(query.options, self._sites())
         self._store = query.store(checkpoint)
         self._log = EpochLog(self._store)
         self._stages = [plan.stage for plan in query.plans]
@@ -85,14 +92,15 @@ class Run:
         self._done = threading.Event()
         self._session: SparkSession | None = None
         self._token = uuid.uuid4().hex[:8]
-        self._requests: list[Suggestion] = []
+        self._asking = threading.Lock()
+        self._rescale: Rescale | None = None  # asked for since the last epoch was adapted
         self._in_batches = False
         self._watched: list[Watched | None] = []
         self._launched = threading.Event()
         self._began = time.monotonic()
         self._markers: dict[tuple[int, int], DataFrame] = {}
         self._marking: dict[int, Column] = {}
-        adapt = query.options
+        adapt = self._options = query.options.shared_by(len(self._stages))
         self._adaptations = [
             Adaptation(
                 policy=copy.deepcopy(adapt.policy),
@@ -101,10 +109,11 @@ class Run:
                 divisible=not isinstance(stage.operator, Stateful),
                 operator=stage.operator,
                 remote=not self._store.shared,
-                planning=Planning(stage.operator, balance=adapt.balance, replan=copy.deepcopy(adapt.replan)),
+                planning=Planning(stage.operator, balance=adapt.balance, replan=_replan(adapt.replan)),
             )
             for stage in self._stages
         ]
+        self._claim: Claim
         self._epoch: Epoch
         self._resumed: int | None = None
         self._spark_query: StreamingQuery
@@ -112,13 +121,32 @@ class Run:
     # ---- life
 
     def start(self) -> Run:
+        self._claim = self._log.claim = claims.take(self._store)
+        try:
+            self._begin()
+        except BaseException:
+            self._claim.release()
+            raise
+        for work, name in ((self._watch, "query"), (self._keep_claim, "claim")):
+            threading.Thread(target=work, name=f"fluxen-{self.name or name}", daemon=True).start()
+        return self
+
+    def _begin(self) -> None:
         self._log.identify(self._identity())
+        if isinstance(self._sink, SparkSink):
+            self._sink.checkpoint_id = self._log.unique_id()
         self._epoch = self._log.latest() or self._first()
         for adaptation, snapshot in zip(self._adaptations, self._epoch.control.get("stages", [])):
             adaptation.restore(snapshot)
         self._resumed = self._epoch.number + 1 if self._log.begun(self._epoch.number + 1) else None
         self._log.sweep(self._epoch.number)
+        asked, found = self._log.asked(), self._epoch
         self._epoch = self._rescaled_at_start(self._epoch)
+        if [stage.routing.sites for stage in found.stages] != [stage.routing.sites for stage in self._epoch.stages]:
+            for adaptation in self._adaptations:
+                adaptation.forget_rescale()
+        elif asked is not None:
+            self._rescale = Rescale(sites=asked, why=_ASKED)
         intent = self._log.intent(self._epoch.number + 1)
         if intent is not None:
             self._flush(ended=intent["ended"], cleanup=intent.get("cleanup", False))
@@ -136,8 +164,19 @@ class Run:
             writer = writer.trigger(**self._trigger)
         self._spark_query = writer.start()
         self._launched.set()
-        threading.Thread(target=self._watch, name=f"fluxen-{self.name or 'query'}", daemon=True).start()
-        return self
+
+    def _keep_claim(self) -> None:
+        """Renew the claim while the query runs; end the query if another driver has taken it over."""
+        while not self._done.wait(claims.RENEWAL):
+            try:
+                self._claim.renew()
+            except CheckpointError as error:
+                if not self._done.is_set():
+                    self._failure = error
+                    self._spark_query.stop()
+                return
+            except (FluxenError, OSError):
+                continue  # a filesystem that answers again before the lease is over has done no harm
 
     def _identity(self) -> Json:
         return {
@@ -200,6 +239,7 @@ class Run:
                 self._spark_query.stop()
         finally:
             self._pins.release()
+            self._claim.release()
             self._done.set()
 
     def _drain(self) -> None:
@@ -302,6 +342,9 @@ class Run:
             epoch = rested(before, self._stages, batch=batch, seen=seen, elapsed=elapsed)
         self._log.commit(epoch)
         self._epoch, self._began = epoch, began
+        with self._asking:
+            if records and self._rescale is None:
+                self._log.ask(None)  # the epoch has it
         self._log.collect(number)
         if number % SWEEP_EVERY == 0:
             self._log.sweep(number)
@@ -334,7 +377,9 @@ class Run:
     def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], CommitRecord], seconds: float) -> Epoch:
         """Decide what the next epoch does differently, and note it."""
         now = time.time() if self._query.options.clock == "wall" else self._event_time(epoch)
-        requests, self._requests = self._requests, []
+        with self._asking:
+            requests: list[Suggestion] = [] if self._rescale is None else [self._rescale]
+            self._rescale = None
         stages, events = [], []
         for number, (adaptation, state) in enumerate(zip(self._adaptations, epoch.stages)):
             mine = [records[number, site] for site in range(state.routing.sites)]
@@ -350,6 +395,9 @@ class Run:
     def _results(self, rows: DataFrame | None, before: Epoch) -> DataFrame:
         """The stages' DataFrames, chained: each stage's results are the next one's rows."""
         assert self._session is not None
+        moment = None if rows is None else arrival(before, self._stages, time.time())
+        if moment is not None:
+            moment = self._log.moment(before.number + 1, moment)
         frame = rows
         for number, (plan, state) in enumerate(zip(self._query.plans, before.stages)):
             if number > 0:
@@ -366,9 +414,10 @@ class Run:
                 token=self._token,
                 track_heavy=self._query.options.partitioner is not None,
                 recency=getattr(self._query.options.policy, "recency", False),
-                merge_limit=self._query.options.merge_limit,
-                piece_bytes=self._query.options.piece_bytes,
+                merge_limit=self._options.merge_limit,
+                piece_bytes=self._options.piece_bytes,
                 buffer=self._query.options.buffer,
+                moment=moment if plan.stage.on_arrival else None,
                 follow=before.number + 1 == self._resumed,
             )
             frame = run_stage(self._marked(frame, number, state.routing.sites), plan.wire, job, plan.schema, self._pins)
@@ -380,10 +429,11 @@ class Run:
         assert self._session is not None
         if rows is not None and len(self._query.plans) == 1:
             if sites not in self._marking:
-                self._marking[sites] = marking(sites)
+                self._marking = {sites: marking(sites)}
             return rows.withColumn(IN, self._marking[sites])
         # a stage that another one feeds must run even if it is fed nothing; built once, being the same in every batch
         if (stage, sites) not in self._markers:
+            self._markers = {key: made for key, made in self._markers.items() if key[0] != stage}
             self._markers[stage, sites] = markers(self._session, sites, self._query.plans[stage].wire_schema)
         alone = self._markers[stage, sites]
         return alone if rows is None else rows.unionAll(alone)
@@ -434,9 +484,16 @@ class Run:
         return self._log.events()
 
     def rescale(self, sites: int) -> None:
-        """Run on another number of sites, from the batch after the next commit on; no restart."""
+        """Run on another number of sites, from the batch after the next commit on; no restart.
+
+        Moves that are under way end first. The newest request counts, also after a restart.
+        """
         Routing.even(partitions=self._query.options.partitions, sites=sites)
-        self._requests.append(Rescale(sites=sites, why="asked for by rescale()"))
+        if not self.isActive:
+            raise ConfigError(f"the query has ended; start it again with adapt(sites={sites})")
+        with self._asking:
+            self._log.ask(sites)
+            self._rescale = Rescale(sites=sites, why=_ASKED)
 
     def cleanup(self) -> None:
         """Emit what spilled generations still owe, now, between two batches; does nothing if they owe nothing."""
@@ -475,6 +532,10 @@ class Run:
         self._stopped.set()
         self._spark_query.stop()
         self._done.wait(60)
+
+
+def _replan(given: bool | Optimizer | None) -> bool | Optimizer:
+    return True if given is None else copy.deepcopy(given)
 
 
 def _ours(text: str) -> FluxenError | None:

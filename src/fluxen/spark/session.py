@@ -35,26 +35,54 @@ _LOCAL = {
 }
 
 
-def session(app: str = "fluxen", master: str | None = None, **settings: Any) -> SparkSession:
+def session(app: str | None = None, master: str | None = None, **settings: Any) -> SparkSession:
     """The running SparkSession, or a new one with the settings fluxen wants.
 
     `settings` are Spark settings with dots as double underscores (`spark__executor__memory="2g"`), and win over
-    fluxen's own.
+    fluxen's own. A session that runs takes those that may change while it runs; the others must be what they are, or
+    one warning names them.
     """
+    asked = {name.replace("__", "."): _text(value) for name, value in settings.items()}
     running = SparkSession.getActiveSession()
     if running is not None:
         check(running)
+        _apply(running, app, master, asked)
         return running
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app)
+    builder = SparkSession.builder.appName(app or "fluxen")
     target = master or os.environ.get("SPARK_MASTER") or "local[*]"
     builder = builder.master(target)
     chosen = {**_SETTINGS, **local_disk(target)}
-    chosen.update({name.replace("__", "."): str(value) for name, value in settings.items()})
+    chosen.update(asked)
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _apply(spark: SparkSession, app: str | None, master: str | None, asked: dict[str, str]) -> None:
+    """Set what a running session can still take, and warn of what it cannot."""
+    context, late = spark.sparkContext, []
+    for name, wanted, found in (("app", app, context.appName), ("master", master, context.master)):
+        if wanted is not None and wanted != found:
+            late.append(f"{name}={wanted!r} (it is {found!r})")
+    for name, wanted in asked.items():
+        found = spark.conf.get(name, None)
+        if found == wanted:
+            continue
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, wanted)
+        else:
+            late.append(f"{name}={wanted} (it is {'not set' if found is None else found})")
+    if late:
+        warnings.warn(
+            f"a SparkSession runs already and session() cannot set {', '.join(late)}; stop() it or leave them out",
+            stacklevel=3,
+        )
 
 
 def local_disk(master: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyarrow import fs
@@ -32,23 +32,39 @@ def builtin_sink(
     name: str | None,
     schema: st.StructType,
 ) -> Sink:
-    """The sink for a format's name."""
+    """The sink for a format's name; a setting it would ignore is an error."""
+    unknown = [column for column in partition_by if column not in schema.names]
+    if unknown:
+        raise ConfigError(f"partitionBy names {unknown[0]!r}; the results have: {', '.join(schema.names)}")
     if source in _FILES:
-        path = options.get("path")
+        path = next((value for key, value in options.items() if key.lower() == "path"), None)
         if path is None:
             raise ConfigError(f"format({source!r}) needs a path: start('some/directory') or option('path', ...)")
-        return FileSink(source, path, _rest(options), partition_by)
+        rest = {key: value for key, value in options.items() if key.lower() != "path"}
+        return FileSink(source, path, rest, partition_by)
     if source == "memory":
+        refuse_settings("format('memory')", options, partition_by)
         if name is None:
             raise ConfigError("format('memory') needs queryName(...): the name of the table to fill")
         return MemorySink(spark, name, schema)
     if source == "console":
+        rest = {key: value for key, value in options.items() if key not in ("numRows", "truncate")}
+        refuse_settings("format('console')", rest, partition_by)
         return ConsoleSink(options)
+    if source == "noop":
+        refuse_settings("format('noop')", options, partition_by)
     return SparkSink(source, options, partition_by)
 
 
-def _rest(options: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in options.items() if key.lower() not in ("path", "checkpointlocation")}
+def refuse_settings(
+    what: str, options: Mapping[str, str], partition_by: Sequence[str], source: str | None = None
+) -> None:
+    """Raise for what a sink would ignore."""
+    given = [f"option {key!r}" for key in options]
+    given += ["partitionBy()"] if partition_by else []
+    given += [f"format({source!r})"] if source is not None else []
+    if given:
+        raise ConfigError(f"{what} has no use for {', '.join(given)}; leave it out")
 
 
 class FileSink:
@@ -113,8 +129,14 @@ class ConsoleSink:
     """Shows each epoch's first rows."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self.rows = int(options.get("numRows", "20"))
-        self.truncate = options.get("truncate", "true") == "true"
+        rows, truncate = options.get("numRows", "20"), options.get("truncate", "true").lower()
+        if not rows.isdigit() or not (truncate.isdigit() or truncate in ("true", "false")):
+            raise ConfigError(
+                f"format('console') takes a number as numRows and true, false or a width as truncate, got {rows!r} and "
+                f"{truncate!r}"
+            )
+        self.rows = int(rows)
+        self.truncate: bool | int = int(truncate) if truncate.isdigit() else truncate == "true"
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
         print(f"epoch {epoch}")
@@ -126,13 +148,21 @@ class SparkSink:
 
     def __init__(self, source: str, options: dict[str, str], partition_by: list[str]) -> None:
         self.source, self.options, self.partition_by = source, options, partition_by
+        self.checkpoint_id = ""
+        """of the checkpoint that numbers the epochs; the run says it"""
+
+    def options_of(self, epoch: int) -> dict[str, str]:
+        """The user's options, and for Delta those by which it knows a write it has seen before.
+
+        The id is the checkpoint's own, not its place: a new checkpoint there counts its epochs from 0 again, and Delta
+        would take its first writes for old ones.
+        """
+        if self.source != "delta":
+            return self.options
+        return {**self.options, "txnAppId": self.checkpoint_id, "txnVersion": str(epoch)}
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
-        options = {key: value for key, value in self.options.items() if key.lower() != "checkpointlocation"}
-        if self.source == "delta":
-            application = next(v for k, v in self.options.items() if k.lower() == "checkpointlocation")
-            options |= {"txnAppId": application, "txnVersion": str(epoch)}
-        writer = results.write.format(self.source).options(**options)
+        writer = results.write.format(self.source).options(**self.options_of(epoch))
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         writer.mode("overwrite" if self.source == "noop" else "append").save()

@@ -35,6 +35,8 @@ _PASSED = ("Project", "Filter", "SubqueryAlias", "View")
 def lateness_of(df: DataFrame, time: str | None, given: str | timedelta | None, what: str, whose: str) -> int:
     """An input's lateness: what the user gave, or the delay of its withWatermark(); both must agree."""
     stated = None if given is None else microseconds(given, what)
+    if stated and time is None:
+        raise QueryError(f"{what} needs the event time: pass time='column'")
     marked = {found.name: found.metadata[DELAY] for found in df.schema.fields if DELAY in found.metadata}
     if time not in marked:
         column = next(iter(marked), None) or _watermarked(df._jdf.queryExecution().analyzed())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -216,19 +217,15 @@ def marking(sites: int) -> Column:
     return F.expr(f"explode(if({first}, concat(array({IN}), sequence(-{sites}, -1)), array({IN})))")
 
 
-_values: dict[int, list[int]] = {}
-
-
+@lru_cache(maxsize=16)
 def site_values(sites: int) -> list[int]:
     """Integers v such that Spark puts v into partition i of `sites`: pmod(hash(v), sites) = i."""
-    if sites not in _values:
-        found: dict[int, int] = {}
-        value = 0
-        while len(found) < sites:
-            found.setdefault(_murmur3(value) % sites, value)
-            value += 1
-        _values[sites] = [found[site] for site in range(sites)]
-    return _values[sites]
+    found: dict[int, int] = {}
+    value = 0
+    while len(found) < sites:
+        found.setdefault(_murmur3(value) % sites, value)
+        value += 1
+    return [found[site] for site in range(sites)]
 
 
 def _murmur3(value: int) -> int:

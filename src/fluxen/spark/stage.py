@@ -59,6 +59,10 @@ def cache_directory(environment: Mapping[str, str], otherwise: str) -> str:
     return otherwise
 
 
+ANCHORS = 4
+"""Numbers of sites for which blocks are kept: stages may differ while one of them waits for its rescale."""
+
+
 class Pins:
     """Keeps each site on one executor.
 
@@ -92,6 +96,8 @@ class Pins:
             rows = [(value,) for value in site_values(sites)]
             anchor = self.spark.createDataFrame(rows, f"{SITE} int").repartition(sites, SITE).persist()
             anchor.count()
+            for earlier in list(self._anchors)[: 1 - ANCHORS]:  # a rescale leaves blocks that nobody joins any more
+                self._anchors.pop(earlier).unpersist()
             self._anchors[sites] = anchor
         return self._anchors[sites]
 

@@ -63,7 +63,9 @@ def _plan(
     project: Callable[[Sequence[DataFrame]], tuple[DataFrame, Wire]],
     fields: Sequence[st.StructField],
     combining: Callable[[DataFrame], Partials] | None = None,
+    *,
     idle: tuple[int | None, ...] = (),
+    on_arrival: bool = False,
 ) -> StagePlan:
     """Run the layout functions once on templates to learn the wire layout."""
     names = [found.name for found in fields]
@@ -79,7 +81,7 @@ def _plan(
         prepare, wire = partial.of, partial.wire
         laid_out = prepare(laid_out, True)
     return StagePlan(
-        stage=Stage(operator=operator, lateness=lateness, time=times[0], idle=idle),
+        stage=Stage(operator=operator, lateness=lateness, time=times[0], idle=idle, on_arrival=on_arrival),
         project=lambda streams: project(streams)[0],
         prepare=prepare,
         wire=wire,
@@ -129,18 +131,23 @@ def join_stage(
     lateness: Length | Mapping[str, Length] | None,
     plan: str = "mjoin",
     idle: Length | Mapping[str, Length] | None = None,
+    ttl: Length | None = None,
 ) -> StagePlan:
     names = list(inputs)
     if plan not in ("mjoin", "tree"):
         raise QueryError(f"plan must be 'mjoin' or 'tree', got {plan!r}")
     if not 2 <= len(names) <= MAX_INPUTS:
         raise QueryError(f"join() takes 2 to {MAX_INPUTS} inputs, got {len(names)}")
+    for what, given in (("on", on), ("time", time), ("lateness", lateness)):
+        strangers = sorted(set(given) - set(names)) if isinstance(given, Mapping) else []
+        if strangers:
+            raise QueryError(f"{what} names input {strangers[0]!r}; there are: {', '.join(names)}")
     dfs = list(inputs.values())
     keys = [_keys(_each(on, name, "on"), "on") for name in names]
     times = [None if time is None else str(_each(time, name, "time")) for name in names]
     _check_key_types(names, dfs, keys)
-    low = pair_bounds(names, within, between)
-    if time is None and any(bound > -UNBOUNDED for row in low for bound in row if bound):
+    low = pair_bounds(names, within, between, ttl)
+    if time is None and (within is not None or between):
         raise QueryError("within and between need the event time: pass time='column'")
     output, fields = _join_output(names, dfs, keys, times)
     described = {
@@ -149,6 +156,7 @@ def join_stage(
         "time": times,
         "bounds": [list(row) for row in low],
         "columns": [_described(df, df.columns) for df in dfs],
+        **_lifetime(ttl),
     }
     kind = TreeJoin if plan == "tree" else Join
     operator = kind(names=tuple(names), low=low, output=tuple(output), described=described)
@@ -173,7 +181,13 @@ def join_stage(
             keyed.append(present)
         return lay_out(parts, keyed=keyed)
 
-    return _plan(operator, late, dfs, times, project, fields, idle=_idle(idle, names, time))
+    arriving = ttl is not None and time is None
+    return _plan(operator, late, dfs, times, project, fields, idle=_idle(idle, names, time), on_arrival=arriving)
+
+
+def _lifetime(ttl: Length | None) -> dict[str, Any]:
+    """What the checkpoint's identity says of a time to live; nothing where there is none."""
+    return {} if ttl is None else {"ttl": microseconds(ttl, "ttl", positive=True)}
 
 
 def _stated(lateness: Any, name: str, df: DataFrame) -> Any:
@@ -251,6 +265,7 @@ def aggregate_stage(
     window: Length | None,
     lateness: Length | None,
     aggregates: Mapping[str, Aggregate],
+    ttl: Length | None = None,
 ) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of aggregate()")
@@ -258,6 +273,8 @@ def aggregate_stage(
     late = (lateness_of(df, time, lateness, "lateness", "the input of aggregate()"),)
     if last is not None and window is not None:
         raise QueryError("give either last or window, not both")
+    if ttl is not None and window is not None:
+        raise QueryError("ttl is for state without a window; windows go when they are closed, so leave it out")
     if time is None and (window is not None or any(m.kind in ("first", "last") for m in measured)):
         raise QueryError("windows and first/last need the event time: pass time='column'")
     if time is not None:
@@ -268,6 +285,7 @@ def aggregate_stage(
         "aggregates": [f"{name}={aggregate}" for name, aggregate in aggregates.items()],
         "last": last,
         "window": None if window is None else microseconds(window, "window", positive=True),
+        **_lifetime(ttl),
     }
     if last is not None:
         return _last_stage(df, keys, time, last, late, measured, described)
@@ -300,6 +318,7 @@ def _last_stage(
         time_type=None if time is None else _time_type(df, time),
         described=described,
         clock=time,
+        ttl=described.get("ttl", UNBOUNDED),
     )
     timed = [field(df, operator.time, "event time")] if operator.time else []
     fields = [*_key_fields(df, keys), *timed, *(st.StructField(m.name, result_spark_type(df, m)) for m in measured)]
@@ -310,7 +329,8 @@ def _last_stage(
         hashed = [*key_hashes(stream, keys, nulls=True), _time_or_first(stream, time)]
         return lay_out([(stream, hashed, [(c, c) for c in stored])])
 
-    return _plan(operator, late, [df], [time], project, fields)
+    arriving = "ttl" in described and time is None
+    return _plan(operator, late, [df], [time], project, fields, on_arrival=arriving)
 
 
 def _time_or_first(df: DataFrame, time: str | None) -> Column:
@@ -331,7 +351,8 @@ def _combining_stage(
     fields = _key_fields(df, keys)
     group, size = list(keys), 0
     if window is None:
-        operator = Running(keys=tuple(keys), measures=measured, described=described, clock=time)
+        life = described.get("ttl", UNBOUNDED)
+        operator = Running(keys=tuple(keys), measures=measured, described=described, clock=time, ttl=life)
     else:
         assert time is not None
         size = microseconds(window, "window", positive=True)
@@ -356,7 +377,9 @@ def _combining_stage(
             rows = rows.where(F.col(T) > MIN_TIME).withColumn("_w", end)
         return rows, Wire(inputs=(), exact=True)
 
-    return _plan(operator, late, [df], [time], project, fields, lambda rows: partials(rows, group, measured))
+    arriving = "ttl" in described and time is None
+    combining = functools.partial(partials, group=group, measured=measured)
+    return _plan(operator, late, [df], [time], project, fields, combining, on_arrival=arriving)
 
 
 # ---- distinct and user code
@@ -386,7 +409,7 @@ def _row_project(
 
 
 def distinct_stage(
-    df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length | None
+    df: DataFrame, by: Keys, time: str | None, within: Length | None, lateness: Length | None, ttl: Length | None = None
 ) -> StagePlan:
     keys = _keys(by, "by")
     _check_names(df, "the input of distinct()")
@@ -394,12 +417,17 @@ def distinct_stage(
         field(df, key, "key column")
     if within is not None and time is None:
         raise QueryError("within needs the event time: pass time='column'")
+    if within is not None and ttl is not None:
+        raise QueryError("give either within or ttl, not both")
     columns, ties = _whole_rows(df, time)
-    span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
-    described = {"by": _described(df, keys), "time": time, "within": None if within is None else span}
+    given = within if ttl is None else ttl
+    span = UNBOUNDED if given is None else microseconds(given, "within" if ttl is None else "ttl", positive=True)
+    described = {"by": _described(df, keys), "time": time, "within": None if within is None else span, **_lifetime(ttl)}
     operator = Distinct(columns=columns, ties=ties, within=span, described=described)
     late = (lateness_of(df, time, lateness, "lateness", "the input of distinct()"),)
-    return _plan(operator, late, [df], [time], _row_project(keys, time, timed_only=True), df.schema.fields)
+    arriving = ttl is not None and time is None
+    project = _row_project(keys, time, timed_only=True)
+    return _plan(operator, late, [df], [time], project, df.schema.fields, on_arrival=arriving)
 
 
 def stateful_stage(df: DataFrame, by: Keys | None, time: str | None, operator: Any) -> StagePlan:

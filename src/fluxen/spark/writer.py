@@ -8,10 +8,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from fluxen.errors import ConfigError
+from fluxen.spark.checks import check_mode
 from fluxen.spark.query import Query
 from fluxen.spark.run import Run
-from fluxen.spark.sinks import Sink, builtin_sink
+from fluxen.spark.sinks import Sink, builtin_sink, refuse_settings
 
+_OURS = {"checkpointlocation", "endofinput"}
+"""options that are the query's, not the sink's"""
 _TRIGGERS = {"processingTime", "once", "continuous", "availableNow"}
 
 
@@ -49,9 +52,9 @@ class StreamWriter:
         return self
 
     def outputMode(self, mode: str) -> StreamWriter:
-        """Accepted for habit's sake: fluxen emits new results ("append") or changed ones ("update"), by operator."""
-        if mode not in ("append", "update"):
-            raise ConfigError(f"outputMode {mode!r} is not supported; results are appended as they come")
+        """What the query does anyway, or an error: running aggregates emit changed rows ("update"), everything else
+        each result once ("append")."""
+        check_mode([plan.stage.operator for plan in self._query.plans], mode)
         return self
 
     def partitionBy(self, *columns: str) -> StreamWriter:
@@ -69,6 +72,9 @@ class StreamWriter:
             raise ConfigError(f"trigger() takes one of processingTime, availableNow and once, got {trigger}")
         if "continuous" in trigger:
             raise ConfigError("continuous triggers have no micro-batches to adapt between; use processingTime")
+        for name in ("once", "availableNow"):
+            if trigger.get(name, True) is not True:
+                raise ConfigError(f"trigger({name}=...) takes True, got {trigger[name]!r}; leave it out for no trigger")
         self._trigger = trigger
         return self
 
@@ -77,22 +83,36 @@ class StreamWriter:
         self.options(**options)
         if path is not None:
             self.option("path", path)
+        checkpoint, ends = self._checkpoint(), self._ends()
+        rest = {key: value for key, value in self._options.items() if key.lower() not in _OURS}
+        if self._sink is not None:
+            refuse_settings("foreachBatch()", rest, self._partition_by, self._format)
         sink = self._sink or builtin_sink(
             self._query.spark,
             self._format or "parquet",
-            self._options,
+            rest,
             self._partition_by,
             self._name,
             self._query.schema,
         )
         return Run(
-            self._query,
+            self._query.checked(),
             sink,
-            checkpoint=self._checkpoint(),
+            checkpoint=checkpoint,
             trigger=self._trigger,
             name=self._name,
-            options={key: value for key, value in self._options.items() if key.lower() != "checkpointlocation"},
+            end_of_input=ends,
         ).start()
+
+    def _ends(self) -> bool:
+        """Option endOfInput: after the last rows emit what open windows hold."""
+        given = next((value for key, value in self._options.items() if key.lower() == "endofinput"), "false")
+        if given.lower() not in ("true", "false"):
+            raise ConfigError(f"option endOfInput must be true or false, got {given!r}")
+        finite = "availableNow" in self._trigger or "once" in self._trigger
+        if given.lower() == "true" and not finite:
+            raise ConfigError("option endOfInput needs an end: add .trigger(availableNow=True)")
+        return given.lower() == "true"
 
     def _checkpoint(self) -> str:
         for key, value in self._options.items():

@@ -7,11 +7,14 @@ epoch refers to them. How one epoch leads to the next is decided in `fluxen.cont
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 
 from fluxen.errors import CheckpointError, DamagedError
+from fluxen.state.claim import CLAIMS, Claim
+from fluxen.state.events import EVENTS, EventLog
 from fluxen.state.history import GroupHistory
-from fluxen.state.record import record_directory, seal, unseal
+from fluxen.state.record import RECORDS, record_directory, seal, unseal
 from fluxen.state.residence import Residence
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
@@ -20,7 +23,8 @@ from fluxen.state.trees import Track, Trees
 from fluxen.typing import Json
 
 VERSION = 1
-EPOCHS, SEGMENTS, IDENTITY, EVENTS = "epochs", "segments", "fluxen.json", "events"
+EPOCHS, SEGMENTS, IDENTITY = "epochs", "segments", "fluxen.json"
+ASKED, UNIQUE_ID = "rescale.json", "id.json"
 DECISIONS = "decisions"
 """What attempts of an epoch decided (`fluxen.state.decision`); unlike records, a restart still follows them."""
 KEEP = 3
@@ -142,9 +146,13 @@ class Epoch:
 class EpochLog:
     """The committed epochs of one checkpoint."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, claim: Claim | None = None) -> None:
         self.store = store
+        self.claim = claim
+        """who commits; None where nobody else can, as in tests"""
         self._referenced: dict[int, set[str]] = {}
+        self._asked = self._timed = False
+        self._events = EventLog(store)
 
     def identify(self, identity: Json) -> None:
         """Claim the checkpoint for a query, or refuse: a checkpoint of another query, naming what differs."""
@@ -170,6 +178,11 @@ class EpochLog:
                 f"checkpoint {self.store.root} belongs to another query: {'; '.join(differences)}; "
                 "run the query that made it, or choose a new checkpoint location"
             )
+
+    def unique_id(self) -> str:
+        """An id that no other checkpoint has, made once: another one at the same place has another."""
+        self.store.create(UNIQUE_ID, seal({"id": str(uuid.uuid4())}))
+        return str(unseal(self.store.read(UNIQUE_ID), self.store.path(UNIQUE_ID))["id"])
 
     def numbers(self) -> list[int]:
         names = self.store.list(EPOCHS)
@@ -201,7 +214,7 @@ class EpochLog:
 
     def commit(self, epoch: Epoch) -> None:
         """Make `epoch` the newest one: all or nothing, and only one can have this number."""
-        if not self.store.create(_name(epoch.number), seal(epoch.to_json())):
+        if not self._create(_name(epoch.number), seal(epoch.to_json())):
             raise CheckpointError(
                 f"epoch {epoch.number} of {self.store.root} was committed by another process; "
                 "stop the other query that uses this checkpoint location"
@@ -211,7 +224,10 @@ class EpochLog:
 
     def intend(self, number: int, what: Json) -> None:
         """Note that epoch `number` is no Spark batch, so that a restart finishes the same thing first."""
-        self.store.create(_intent(number), seal(what))
+        self._create(_intent(number), seal(what))
+
+    def _create(self, name: str, data: bytes) -> bool:
+        return self.store.create(name, data) if self.claim is None else self.claim.create(name, data)
 
     def intent(self, number: int) -> Json | None:
         name = _intent(number)
@@ -219,6 +235,29 @@ class EpochLog:
             return unseal(self.store.read(name), self.store.path(name))
         except FileNotFoundError:
             return None
+
+    def moment(self, number: int, now: int) -> int:
+        """The time of all rows of epoch `number`, in microseconds: that of its first attempt."""
+        self._timed, moment = True, now
+        if self._create(_time(number), seal({"moment": moment})):
+            return moment
+        return int(unseal(self.store.read(_time(number)), self.store.path(_time(number)))["moment"])
+
+    def ask(self, sites: int | None) -> None:
+        """Note that another number of sites was asked for, until an epoch holds the request; None once one does."""
+        if sites is not None:
+            self.store.replace(ASKED, seal({"sites": sites}))
+        elif self._asked:
+            self.store.delete(ASKED)
+        self._asked = sites is not None
+
+    def asked(self) -> int | None:
+        try:
+            sites = int(unseal(self.store.read(ASKED), self.store.path(ASKED))["sites"])
+        except FileNotFoundError:
+            return None
+        self._asked = True
+        return sites
 
     def begun(self, number: int) -> bool:
         """Whether some attempt of an epoch that was not committed may have delivered results."""
@@ -234,6 +273,8 @@ class EpochLog:
         # epochs first: an epoch file must never refer to a segment that is gone
         for number in expired:
             self.store.delete(_name(number))
+            if self._timed:
+                self.store.delete(_time(number))
             self.store.delete_directory(record_directory(number))
             self.store.delete_directory(decision_directory(number))
         for name in candidates - kept:
@@ -253,19 +294,27 @@ class EpochLog:
             # outlives the records: after the next crash as well, sites must know that there were attempts
             self.store.create(f"{decision_directory(newest + 1)}/begun", b"")
         self.store.delete_directory(record_directory(newest + 1))
+        self._sweep_leftovers(newest)
         return len(orphans)
 
+    def _sweep_leftovers(self, newest: int) -> None:
+        """Files that crashes left half made, and directories of old epochs that a late attempt made again."""
+        for directory in ("", EPOCHS, EVENTS, CLAIMS):
+            for name in self.store.list(directory):
+                old = name.endswith((".intent", ".time")) and int(name.split(".")[0]) <= newest
+                if name.endswith(".tmp") or old:
+                    self.store.delete(f"{directory}/{name}" if directory else name)
+        for directory in (RECORDS, DECISIONS):
+            for name in self.store.directories(directory):
+                if int(name) < newest - KEEP:
+                    self.store.delete_directory(f"{directory}/{name}")
+
     def note(self, number: int, events: list[Json]) -> None:
-        """Keep an epoch's adaptations beyond the life of its epoch file."""
-        if events:
-            self.store.write(f"{EVENTS}/{number:010d}.json", seal({"events": events}))
+        """Keep an epoch's adaptations beyond the life of its epoch file (`fluxen.state.events`)."""
+        self._events.note(number, events)
 
     def events(self) -> list[Json]:
-        found: list[Json] = []
-        for name in self.store.list(EVENTS):
-            path = f"{EVENTS}/{name}"
-            found.extend(unseal(self.store.read(path), path)["events"])
-        return found
+        return self._events.read()
 
 
 def segment_name(*, epoch: int, stage: int, site: int, side: int, attempt: str) -> str:
@@ -282,6 +331,10 @@ def decision_directory(epoch: int) -> str:
 
 def _name(number: int) -> str:
     return f"{EPOCHS}/{number:010d}.json"
+
+
+def _time(number: int) -> str:
+    return f"{EPOCHS}/{number:010d}.time"
 
 
 def _intent(number: int) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -161,7 +162,7 @@ def publish(store: Store, name: str, pieces: Iterable[pa.Buffer]) -> tuple[int, 
     counted = _Counted(pieces)
     store.write(name, counted)
     if store.local:
-        _verified.add(_version(store.path(name)))
+        _remember(_version(store.path(name)))
     else:
         store.keep(name, pieces)
     return counted.size, counted.crc
@@ -188,7 +189,9 @@ def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compre
     return sink.taken()
 
 
-_verified: set[tuple[str, int, int]] = set()
+VERIFIED = 10_000
+"""Files whose checksum a process remembers to be right, those it has opened last."""
+_verified: OrderedDict[tuple[str, int, int], None] = OrderedDict()
 """Files whose checksum this process knows to be right; a worker pays for each segment once."""
 
 
@@ -233,6 +236,7 @@ def _check(path: str, ref: SegmentRef) -> None:
     """Compare a local file's checksum, once per process; read, not mapped, so that its pages are not counted here."""
     key = _version(path)
     if key in _verified:
+        _verified.move_to_end(key)
         return
     found = 0
     with open(path, "rb", buffering=0) as file:
@@ -240,7 +244,13 @@ def _check(path: str, ref: SegmentRef) -> None:
             found = checksum(block, found)
     if found != ref.crc:
         raise DamagedError(damaged(path, "its checksum does not match"))
-    _verified.add(key)
+    _remember(key)
+
+
+def _remember(key: tuple[str, int, int]) -> None:
+    _verified[key] = None
+    while len(_verified) > VERIFIED:  # a worker that lives for weeks sees segments without end
+        _verified.popitem(last=False)
 
 
 def _decode(source: pa.NativeFile, path: str) -> Segment:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,10 +119,22 @@ class Store:
             for piece in pieces:
                 stream.write(piece)
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Write a file atomically unless it exists; whether this call made it."""
-        temporary = f"{name}.{uuid.uuid4().hex[:12]}.tmp"
-        self.write(temporary, data)
+    def create(self, name: str, data: bytes, via: str | None = None) -> bool:
+        """Write a file atomically unless it exists; whether this call made it.
+
+        On a local disk it can be prepared in the directory `via`; if that is gone, nothing is made (FileNotFoundError).
+        """
+        if via is not None and self.local:
+            temporary = f"{via}/{uuid.uuid4().hex[:12]}.tmp"
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+            with (
+                storage_errors(f"cannot write {name} under {self.root}"),
+                open(self.path(temporary), "xb") as file,
+            ):
+                file.write(data)
+        else:
+            temporary = f"{name}.{uuid.uuid4().hex[:12]}.tmp"
+            self.write(temporary, data)
         with storage_errors(f"cannot commit {name} under {self.root}"):
             if self.local:
                 try:
@@ -131,13 +143,34 @@ class Store:
                 except FileExistsError:
                     return False
                 finally:
-                    os.unlink(self.path(temporary))
+                    self.delete(temporary)
             if self.exists(name):
                 self.delete(temporary)
                 return False
             assert self._fs is not None
             self._fs.move(self.path(temporary), self.path(name))
             return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file that may exist already: others see the old or the new one, on filesystems that can do it."""
+        if not self.local:
+            self.write(name, data)
+            return
+        temporary = f"{name}.{uuid.uuid4().hex[:12]}.tmp"
+        self.write(temporary, data)
+        with storage_errors(f"cannot write {name} under {self.root}"):
+            os.replace(self.path(temporary), self.path(name))
+
+    def size(self, name: str) -> int:
+        """Bytes of a file; 0 if there is none."""
+        assert self._fs is not None
+        return int(self._fs.get_file_info(self.path(name)).size or 0)
+
+    def modified(self, name: str) -> float:
+        """When a file was written, in seconds since 1970 by the filesystem's clock."""
+        assert self._fs is not None
+        seconds: float = self._fs.get_file_info(self.path(name)).mtime_ns / 1e9
+        return seconds
 
     def read(self, name: str) -> bytes:
         if self.local:
@@ -163,6 +196,13 @@ class Store:
         assert self._fs is not None
         selector = fs.FileSelector(self.path(directory), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector) if info.is_file)
+
+    def directories(self, directory: str) -> Sequence[str]:
+        """Names of the directories directly in `directory`, sorted."""
+        assert self._fs is not None
+        selector = fs.FileSelector(self.path(directory), allow_not_found=True)
+        infos = self._fs.get_file_info(selector)
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
     def delete(self, name: str) -> None:
         """Remove a file; a file already gone is fine."""

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due, with_routing
+from fluxen.control.coordinator import Stage, advance, arrival, expected, first_epoch, flush_due, with_routing
 from fluxen.control.rotation import Memory
 from fluxen.control.spilling import cleaning_up
 from fluxen.operators.backlog import SkewBuffer
@@ -68,8 +68,8 @@ class FaultyStore(Store):
             raise SimulatedCrash(f"while writing {name}")
         super().write(name, data)
 
-    def create(self, name: str, data: bytes) -> bool:
-        made = super().create(name, data)
+    def create(self, name: str, data: bytes, via: str | None = None) -> bool:
+        made = super().create(name, data, via)
         if self._tick():
             raise SimulatedCrash(f"after creating {name}")
         return made
@@ -111,12 +111,13 @@ class Bench:
         partitioner: Partitioner | None = None,
         piece_bytes: int | None = None,
         merge_limit: int = MAX_MERGED_BYTES,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.stages = list(stages)
         self.store = FaultyStore(directory, crash_after)
         self.log = EpochLog(self.store)
         self.sink = sink
-        self.buffer, self.clock = buffer, clock
+        self.buffer, self.clock, self.wall = buffer, clock, wall
         self.piece_bytes, self.merge_limit = piece_bytes, merge_limit
         plain = [stage.stage for stage in stages]
         self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
@@ -232,6 +233,9 @@ class Bench:
 
     def _evaluate(self, before: Epoch, inputs: Sequence[pa.Table] | None) -> pa.Table:
         rows = inputs
+        moment = None if rows is None else arrival(before, [stage.stage for stage in self.stages], self.wall())
+        if moment is not None:
+            moment = self.log.moment(before.number + 1, moment)
         for number, stage in enumerate(self.stages):
             state = before.stages[number]
             tables = [schema.empty_table() for schema in stage.inputs] if rows is None else list(rows)
@@ -248,6 +252,7 @@ class Bench:
                 buffer=self.buffer,
                 follow=before.number + 1 == self._resumed,
                 clock=self.clock,
+                moment=moment if stage.stage.on_arrival else None,
             )
             parts = [
                 table

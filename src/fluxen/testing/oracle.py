@@ -21,6 +21,8 @@ from fluxen.operators.functions import Aggregate
 Row = dict[str, Any]
 Batches = Sequence[pa.Table]
 _EPOCH = datetime(1970, 1, 1)
+_EVER = -(2**61)
+"""Before every event time: that of a row without one."""
 
 
 def micros(value: Any) -> int | None:
@@ -94,37 +96,85 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def running(batches: Batches, by: Sequence[str], time: str | None, aggregates: Mapping[str, Aggregate]) -> list[Row]:
-    """After each batch, one row per key that changed in it."""
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    results = []
+def _watermarks(batches: Batches, time: str | None, lateness: int) -> list[int]:
+    """The watermark under which each batch is processed."""
+    mark, marks = _EVER, []
     for table in batches:
+        marks.append(mark)
+        seen = [micros(row[time]) for row in table.to_pylist()] if time else []
+        mark = max([mark, *(t - lateness for t in seen if t is not None)])
+    return marks
+
+
+def running(
+    batches: Batches,
+    by: Sequence[str],
+    time: str | None,
+    aggregates: Mapping[str, Aggregate],
+    *,
+    ttl: int | None = None,
+    lateness: int = 0,
+) -> list[Row]:
+    """After each batch, one row per key that changed in it.
+
+    With `ttl`, a key's rows of earlier batches count unless its last update is longer ago. A batch updates a key at the
+    latest event time among its rows, or at the watermark if that is later.
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    updated: dict[tuple[Any, ...], int] = {}
+    results = []
+    for table, mark in zip(batches, _watermarks(batches, time, lateness)):
         touched: dict[tuple[Any, ...], Row] = {}
+        fresh: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
         for row in table.to_pylist():
             key = tuple(_canonical(row[column]) for column in by)
-            groups[key].append(row)
+            fresh[key].append(row)
             touched.setdefault(key, row)
+        for key, rows in fresh.items():
+            now = max([mark, *(_stamped(row, time) for row in rows)])
+            if ttl is not None and updated.get(key, now) < now - ttl:
+                groups[key] = []
+            groups[key] += rows
+            updated[key] = max(now, updated.get(key, now))
         for key, row in touched.items():
             ordered = sorted(groups[key], key=lambda r: _order(r, time, []))
             results.append({**{c: row[c] for c in by}, **_aggregates(ordered, time, aggregates)})
     return results
 
 
+def _stamped(row: Row, time: str | None) -> int:
+    t = micros(row[time]) if time else None
+    return _EVER if t is None else t
+
+
 def last(
-    batches: Batches, by: Sequence[str], time: str | None, n: int, aggregates: Mapping[str, Aggregate]
+    batches: Batches,
+    by: Sequence[str],
+    time: str | None,
+    n: int,
+    aggregates: Mapping[str, Aggregate],
+    *,
+    ttl: int | None = None,
+    lateness: int = 0,
 ) -> list[Row]:
-    """For each row, the aggregates over its key's last n rows, itself included."""
+    """For each row, the aggregates over its key's last n rows, itself included.
+
+    With `ttl`, over those of them that its key's clock, which follows event times and the watermark but never goes
+    back, says are not older.
+    """
     values = list(dict.fromkeys(a.column for a in aggregates.values() if a.column))
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[tuple[int, Row]]] = defaultdict(list)
     results = []
-    for table in batches:
+    for table, mark in zip(batches, _watermarks(batches, time, lateness)):
         for row in sorted(table.to_pylist(), key=lambda r: _order(r, time, values)):
             history = groups[tuple(_canonical(row[column]) for column in by)]
-            history.append(row)
+            clock = max([mark, _stamped(row, time), *(read for read, _ in history)])
+            history.append((clock, row))
+            counted = [old for read, old in history[-n:] if ttl is None or read >= clock - ttl]
             shown = {column: row[column] for column in by}
             if time and time not in by:
                 shown[time] = row[time]
-            results.append({**shown, **_aggregates(history[-n:], None, aggregates)})
+            results.append({**shown, **_aggregates(counted, None, aggregates)})
     return results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def join(
     plan: str = "mjoin",
     tree: str = "",
     bits: int = 64,
+    ttl: str | None = None,
 ) -> BenchStage:
     """As `fluxen.join`; every input's time column has the name `time`."""
     names = list(inputs)
@@ -53,7 +55,7 @@ def join(
                         time_type=field.type if timed else None,
                     )
                 )
-    bounds = pair_bounds(names, within, between)
+    bounds = pair_bounds(names, within, between, ttl)
     if plan == "tree":
         operator: Join = TreeJoin(names=tuple(names), low=bounds, output=tuple(output), described={}, initial=tree)
     else:
@@ -78,7 +80,13 @@ def join(
     late = (microseconds(lateness, "lateness"),) * len(names)
     silence = (None if idle is None else microseconds(idle, "idle", positive=True),) * len(names)
     return BenchStage(
-        stage=Stage(operator=operator, lateness=late, time=time, idle=silence),
+        stage=Stage(
+            operator=operator,
+            lateness=late,
+            time=time,
+            idle=silence,
+            on_arrival=ttl is not None and time is None,
+        ),
         encode=encode,
         inputs=tuple(inputs.values()),
         schema=pa.schema([(out.name, types[out.name]) for out in output]),
@@ -95,6 +103,7 @@ def aggregate(
     lateness: str = "0 seconds",
     bits: int = 64,
     tasks: int = 0,
+    ttl: str | None = None,
     **aggregates: Aggregate,
 ) -> BenchStage:
     """As `fluxen.aggregate`; running and tumbling forms combine the rows of each of `tasks` first, as Spark does.
@@ -109,10 +118,20 @@ def aggregate(
     operator: Operator
     fields = [schema.field(key) for key in keys]
     size = 0
+    life = UNBOUNDED if ttl is None else microseconds(ttl, "ttl", positive=True)
     if last is not None:
         timed = time if time not in keys else None
         kind = schema.field(time).type if time else None
-        operator = LastRows(keys=keys, measures=measures, n=last, time=timed, time_type=kind, described={}, clock=time)
+        operator = LastRows(
+            keys=keys,
+            measures=measures,
+            n=last,
+            time=timed,
+            time_type=kind,
+            described={},
+            clock=time,
+            ttl=life,
+        )
         fields += [schema.field(timed)] if timed else []
     elif window is not None:
         assert time is not None
@@ -121,7 +140,7 @@ def aggregate(
         operator = Tumbling(keys=keys, measures=measures, size=size, time_type=kind, described={}, clock=time)
         fields.append(pa.field("window", pa.struct([("start", kind), ("end", kind)])))
     else:
-        operator = Running(keys=keys, measures=measures, described={}, clock=time)
+        operator = Running(keys=keys, measures=measures, described={}, clock=time, ttl=life)
 
     def encode(number: int, table: pa.Table) -> Input:
         t = times(table, time, MIN_TIME)
@@ -139,7 +158,12 @@ def aggregate(
         return _combined(alone, tasks, measures) if tasks else alone
 
     return BenchStage(
-        stage=Stage(operator=operator, lateness=(microseconds(lateness, "lateness"),), time=time),
+        stage=Stage(
+            operator=operator,
+            lateness=(microseconds(lateness, "lateness"),),
+            time=time,
+            on_arrival=ttl is not None and time is None,
+        ),
         encode=encode,
         inputs=(schema,),
         schema=pa.schema([*fields, *((m.name, m.type) for m in measures)]),
@@ -191,12 +215,15 @@ def distinct(
     within: str | None = None,
     lateness: str = "0 seconds",
     bits: int = 64,
+    ttl: str | None = None,
 ) -> BenchStage:
     """As `fluxen.distinct`."""
     columns, ties = _whole(schema, time)
-    span = UNBOUNDED if within is None else microseconds(within, "within", positive=True)
+    given = within if ttl is None else ttl
+    span = UNBOUNDED if given is None else microseconds(given, "within", positive=True)
     operator = Distinct(columns=columns, ties=ties, within=span, described={})
-    return _row_stage(operator, schema, _listed(by), time, schema, lateness, bits)
+    made = _row_stage(operator, schema, _listed(by), time, schema, lateness, bits)
+    return replace(made, stage=replace(made.stage, on_arrival=ttl is not None and time is None))
 
 
 def stateful(

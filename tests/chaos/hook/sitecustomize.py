@@ -37,13 +37,13 @@ def _arm() -> None:
             die()
         write(store, name, data)
 
-    def dying_before(store: Store, name: str, data: bytes) -> bool:
+    def dying_before(store: Store, name: str, data: bytes, via: str | None = None) -> bool:
         if reached(name):
             die()
-        return create(store, name, data)
+        return create(store, name, data, via)
 
-    def dying_after(store: Store, name: str, data: bytes) -> bool:
-        made = create(store, name, data)
+    def dying_after(store: Store, name: str, data: bytes, via: str | None = None) -> bool:
+        made = create(store, name, data, via)
         if reached(name):
             die()
         return made
