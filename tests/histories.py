@@ -93,7 +93,8 @@ class Histories:
         return self.data.draw(st.sampled_from([None, None, 1, 3_000, 6_000]), label="memory of a site")
 
     def reroute(self, heavy: list[int]) -> Callable[[int, Routing], Routing] | None:
-        kind = self.data.draw(st.sampled_from(["none", "move", "rescale", "isolate"]), label="adaptation")
+        kinds = ["none", "move", "rescale", "isolate", "return"]
+        kind = self.data.draw(st.sampled_from(kinds), label="adaptation")
         if kind == "none":
             return None
         seed = self.data.draw(st.integers(0, 2**31), label="seed")
@@ -103,7 +104,14 @@ class Histories:
             if kind == "rescale":
                 return routing.rescaled(int(rng.integers(1, 5)))
             if kind == "isolate" and heavy:
-                return routing.isolated(int(rng.choice(heavy)), int(rng.integers(routing.sites)))
+                for h in rng.choice(heavy, size=int(rng.integers(1, 3))).tolist():
+                    routing = routing.isolated(h, int(rng.integers(routing.sites)))
+                return routing
+            if kind == "return" and len(routing.explicit):
+                for h in rng.choice(routing.explicit, size=int(rng.integers(1, 3))).tolist():
+                    routing = routing.returned(h)
+                # others may come at the same time, at ids that have just become free, and be one that left
+                return routing.isolated(int(rng.choice(heavy)), 0) if heavy and rng.random() < 0.3 else routing
             groups = rng.choice(routing.size, size=int(rng.integers(1, routing.size)), replace=False)
             return routing.moved(groups.astype(np.int32), int(rng.integers(routing.sites)))
 

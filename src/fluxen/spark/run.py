@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, rested, with_routing
+from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, rested
 from fluxen.control.latency import mean_latency
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
@@ -144,13 +144,13 @@ class Run:
         return min(cores, self._query.options.partitions)
 
     def _rescaled_at_start(self, epoch: Epoch) -> Epoch:
-        """A restart with another number of sites: a new table, the same state."""
+        """A restart with another number of sites: a new table, made as while running, and the same state."""
         wanted = self._query.options.sites
         if wanted is None:
             return epoch
         stages = tuple(
-            stage if stage.routing.sites == wanted else with_routing(stage, stage.routing.rescaled(wanted))
-            for stage in epoch.stages
+            stage if stage.routing.sites == wanted else adaptation.resumed(stage, wanted)
+            for adaptation, stage in zip(self._adaptations, epoch.stages)
         )
         return replace(epoch, stages=stages)
 

@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due, with_routing
+from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due
+from fluxen.control.rerouting import with_routing
 from fluxen.control.rotation import Memory
 from fluxen.control.spilling import cleaning_up
 from fluxen.operators.backlog import SkewBuffer
