@@ -28,8 +28,8 @@ from fluxen.state.routing import Routing, base_group
 from fluxen.typing import Floats, Ints, Json
 
 ROWS, WORK, BYTES = "rows", "work", "bytes"
-DECAY = 0.8
-"""Weight of the past in the smoothed loads of a group."""
+DECAY = 0.9
+"""Weight of the past in the smoothed loads of a group; of the first batches all count alike."""
 ROUGHLY = 3
 """Decimals kept of smoothed loads: they are stored with every epoch."""
 
@@ -83,7 +83,7 @@ class GroupLoads:
             np.add.at(rows, groups, record.groups.arrived)
             np.add.at(out, groups, record.groups.rows_out)
             np.add.at(held, groups, record.groups.bytes)
-        weight = DECAY if self.seen else 0.0
+        weight = self.past
         for name, values in ((ROWS, rows), (WORK, rows + out)):
             off = values - self.mean[name]
             spread = weight * (self.variance[name] + (1 - weight) * off * off) if self.seen else values
@@ -94,6 +94,11 @@ class GroupLoads:
         self.row_bytes = float(held.sum()) / max(stored, 1)
         self.seen += 1
 
+    @property
+    def past(self) -> float:
+        """The weight of what is known beside the next batch."""
+        return min(DECAY, self.seen / (self.seen + 1))
+
     def sized(self, size: int) -> None:
         """Room for groups that were added."""
         for columns in (self.mean, self.variance):
@@ -103,9 +108,12 @@ class GroupLoads:
 
     def noise(self, name: str, groups: Ints) -> float:
         """Standard deviation of the smoothed load of these groups together; of rows at least that of chance arrival."""
+        if name == BYTES:  # state is made of rows
+            rows = max(float(self.mean[ROWS][groups].sum()), 1e-9)
+            return self.noise(ROWS, groups) * float(self.mean[BYTES][groups].sum()) / rows
         floor = self.mean[name][groups].sum() if name == ROWS else 0.0
         total = max(float(self.variance[name][groups].sum()), float(floor))
-        return float(np.sqrt(total * (1 - DECAY) / (1 + DECAY)))
+        return float(np.sqrt(total / max(1.0, min(self.seen, (1 + DECAY) / (1 - DECAY)))))
 
     def fold(self, group: int, base: int) -> None:
         """A key has gone back to its ordinary group."""

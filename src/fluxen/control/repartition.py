@@ -50,8 +50,8 @@ MEMORY_ALPHA = 2.0
 """Tolerated ratio of state between sites whose memory is not limited."""
 RELIEF = 0.05
 """Part by which the busiest site's load must fall at least."""
-SURE, CERTAIN = 2.0, 3.0
-"""Standard deviations beyond which an imbalance, and a difference a new function makes, are not chance."""
+CERTAIN = 3.0
+"""Standard deviations beyond which an imbalance, or the difference a new function makes, is not chance."""
 HORIZON = 50.0
 """Batches in which a new function must pay for what it moves."""
 COPY = 0.25
@@ -146,17 +146,18 @@ class Repartitioner:
         """Take in what the sites reported about one batch."""
         if not any(sum(record.groups.arrived) for record in records):
             return
+        past = self.loads.past
         self.loads.observe(routing, records)
-        self._count(records)
+        self._count(records, past)
         self._cool(routing)
         self._rested += 1
 
-    def _count(self, records: Sequence[CommitRecord]) -> None:
+    def _count(self, records: Sequence[CommitRecord], past: float) -> None:
         """One batch of all sites at once: otherwise a large one would leave only the last sites in the window."""
         keys = np.array([h for record in records for h in record.heavy.key], dtype=np.int64)
         rows = np.array([n for record in records for n in record.heavy.rows], dtype=np.int64)
         total = sum(side.rows_in for record in records for side in record.sides)
-        self._source = float(total) if not self._source else 0.8 * self._source + 0.2 * total
+        self._source += (1 - past) * (total - self._source)
         self._sketch.count(np.append(keys, _OTHERS), np.append(rows, max(0, total - int(rows.sum()))))
         self._batches += 1
         enough = self._batches >= WINDOW_BATCHES and self._sketch.since >= WINDOW_ROWS
@@ -260,7 +261,7 @@ class Repartitioner:
         """Load of the busiest site over that of the idlest, as far as it is not chance."""
         loads = items.per_site(name, items.routing)
         high, low = int(loads.argmax()), int(loads.argmin())
-        doubt = [SURE * self.loads.noise(name, np.flatnonzero(items.routing.table == site)) for site in (high, low)]
+        doubt = [CERTAIN * self.loads.noise(name, np.flatnonzero(items.routing.table == site)) for site in (high, low)]
         if not self.guarded:
             doubt = [0.0, 0.0]
         return float((loads[high] - doubt[0]) / max(loads[low] + doubt[1], 1e-9))
