@@ -7,7 +7,7 @@ a batch's records are in and commit what comes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -230,8 +230,9 @@ class Adaptation:
         return state
 
     def _moved(self, before: Routing, after: Routing, stats: Stats) -> int:
-        keys = None if self.repartitioner is None else self.repartitioner.key_bytes
-        return moved_bytes(before, after, stats.bytes + stats.spilled, keys or (lambda h: 0.0))
+        fresh = after.explicit[~np.isin(after.explicit, before.explicit)]
+        held = np.zeros(len(fresh)) if self.repartitioner is None else self.repartitioner.hot.bytes(fresh)
+        return moved_bytes(before, after, stats.bytes + stats.spilled, dict(zip(fresh.tolist(), held.tolist())))
 
     def _stats(self, state: StageState, records: Sequence[CommitRecord], seconds: float) -> Stats:
         routing, history = state.routing, state.history
@@ -345,7 +346,7 @@ def _with_copies(stats: Stats, state: StageState) -> Stats:
     )
 
 
-def moved_bytes(before: Routing, after: Routing, held: Floats, key_bytes: Callable[[int], float]) -> int:
+def moved_bytes(before: Routing, after: Routing, held: Floats, key_bytes: Mapping[int, float]) -> int:
     """State whose site changes, given what each group holds and, of keys that leave a group, what they hold.
 
     A group's bytes are its rows times the mean row of each file, and so are those of keys the sites have named; a key
@@ -353,12 +354,11 @@ def moved_bytes(before: Routing, after: Routing, held: Floats, key_bytes: Callab
     """
     held = held[: before.size].copy()
     total = 0.0
-    old = before.own_groups()
-    for h, group in after.own_groups().items():
-        if h not in old:
-            base = int(base_group(np.array([h]), before.partitions)[0])
-            size = min(key_bytes(h), float(held[base]))
-            held[base] -= size
-            total += size if before.table[base] != after.table[group] else 0.0
+    own = after.own_groups()
+    for h, size in key_bytes.items():
+        base = int(base_group(np.array([h]), before.partitions)[0])
+        size = min(size, float(held[base]))
+        held[base] -= size
+        total += size if before.table[base] != after.table[own[h]] else 0.0
     changed = before.table != after.table[: before.size]
     return int(total + held[changed].sum())

@@ -64,6 +64,14 @@ def memory_alpha(held: float, capacity: Floats, otherwise: float) -> float:
     return float(max(1.05, (sites - 1) * least / (held - least)))
 
 
+def reported(records: Sequence[CommitRecord], name: str, size: int) -> Floats:
+    """A column of what sites report, per group."""
+    total = np.zeros(size)
+    for record in records:
+        np.add.at(total, np.array(record.groups.group, dtype=np.int64), getattr(record.groups, name))
+    return total
+
+
 @dataclass(slots=True, kw_only=True)
 class GroupLoads:
     """Smoothed loads per partition group and their variance from batch to batch."""
@@ -77,12 +85,7 @@ class GroupLoads:
     def observe(self, routing: Routing, records: Sequence[CommitRecord]) -> None:
         """Take in one batch."""
         self.sized(routing.size)
-        rows, out, held = (np.zeros(routing.size) for _ in range(3))
-        for record in records:
-            groups = np.array(record.groups.group, dtype=np.int64)
-            np.add.at(rows, groups, record.groups.arrived)
-            np.add.at(out, groups, record.groups.rows_out)
-            np.add.at(held, groups, record.groups.bytes)
+        rows, out, held = (reported(records, name, routing.size) for name in ("arrived", "rows_out", "bytes"))
         weight = self.past
         for name, values in ((ROWS, rows), (WORK, rows + out)):
             off = values - self.mean[name]
