@@ -70,8 +70,11 @@ def test_every_row_is_seen_once_and_by_its_owner_whatever_moves_and_merges(seed,
             inputs = [new_rows(rng, keys, int(rng.integers(0, 9)), step * 100) for _ in range(2)]
             for side, rows in enumerate(inputs):
                 written[side] += list(zip(rows.h.tolist(), rows.table.column("v").to_pylist()))
-            job = SiteJob(store=store, epoch=epoch.number + 1, stage=0, operator=FOREVER, before=before)
             for site in range(before.routing.sites):
+                # where not all sites merge at a time, groups leave a shared segment one by one
+                limit = int(rng.choice([1, MAX_MERGED_BYTES]))
+                number = epoch.number + 1
+                job = SiteJob(store=store, epoch=number, stage=0, operator=FOREVER, before=before, merge_limit=limit)
                 share = [rows.take(before.routing.sites_of(before.routing.groups(rows.h)) == site) for rows in inputs]
                 list(run_site(job, lambda site=site, share=share: (site, share), f"{step}x{site}"))
             records = read_records(store, epoch.number + 1)

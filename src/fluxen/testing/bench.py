@@ -32,6 +32,7 @@ from fluxen.operators.base import Input
 from fluxen.operators.job import SiteJob
 from fluxen.operators.site import run_site
 from fluxen.operators.tracks import receives
+from fluxen.partitioning import Partitioner
 from fluxen.policies import Policy, Static
 from fluxen.state.epoch import Epoch, EpochLog, StageState
 from fluxen.state.record import CommitRecord, missing_sites, read_records
@@ -108,20 +109,32 @@ class Bench:
         memory: Memory | None = None,
         policy: Callable[[], Policy] = Static,
         piece_bytes: int | None = None,
-        merge_limit: int = MAX_MERGED_BYTES,
+        merge_limit: int | Sequence[int] = MAX_MERGED_BYTES,
+        partitioner: Partitioner | None = None,
+        guarded: bool = True,
     ) -> None:
+        """`merge_limit`: one for all sites, or one for each; the last one counts for all further sites. `guarded` as in
+        `fluxen.control.repartition`."""
         self.stages = list(stages)
         self.store = FaultyStore(directory, crash_after)
         self.log = EpochLog(self.store)
         self.sink = sink
         self.buffer, self.clock = buffer, clock
-        self.piece_bytes, self.merge_limit = piece_bytes, merge_limit
+        self.piece_bytes = piece_bytes
+        self.merge_limits = [merge_limit] if isinstance(merge_limit, int) else list(merge_limit)
         plain = [stage.stage for stage in stages]
         self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
         routing = Routing.even(partitions=partitions, sites=sites)
         self.epoch: Epoch = self.log.latest() or first_epoch(plain, [routing] * len(plain))
         self._adaptations = [
-            Adaptation(policy=policy(), memory=memory, operator=stage.operator, remote=not self.store.shared)
+            Adaptation(
+                policy=policy(),
+                memory=memory,
+                operator=stage.operator,
+                remote=not self.store.shared,
+                partitioner=partitioner,
+                guarded=guarded,
+            )
             for stage in plain
         ]
         for adaptation, snapshot in zip(self._adaptations, self.epoch.control.get("stages", [])):
@@ -227,7 +240,6 @@ class Bench:
                 before=state,
                 track_heavy=True,
                 piece_bytes=self.piece_bytes,
-                merge_limit=self.merge_limit,
                 buffer=self.buffer,
                 follow=before.number + 1 == self._resumed,
                 clock=self.clock,
@@ -235,12 +247,15 @@ class Bench:
             parts = [
                 table
                 for site in range(state.routing.sites)
-                for table in run_site(job, _share(encoded, state, site), self._next())
+                for table in run_site(self._at(job, site), _share(encoded, state, site), self._next())
             ]
             result = pa.concat_tables([stage.schema.empty_table(), *(part.cast(stage.schema) for part in parts)])
             rows = [result]
         assert rows is not None
         return rows[0]
+
+    def _at(self, job: SiteJob, site: int) -> SiteJob:
+        return replace(job, merge_limit=self.merge_limits[min(site, len(self.merge_limits) - 1)])
 
     def _next(self) -> str:
         self._attempt += 1
