@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,10 @@ from fluxen.control.balance import lifetime, move_by_track
 from fluxen.operators import functions as fx
 from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.tree import TreeJoin
-from fluxen.partitioning import Partitioner
-from fluxen.policies import Policy, Static
+from fluxen.state import runs
 from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
+from fluxen.state.runs import MAX_MERGED_BYTES
 from fluxen.state.trees import canonical, write
 from fluxen.testing import oracle
 
@@ -95,8 +96,22 @@ class Histories:
         """Bytes of state that operators whose groups take turns may have in memory."""
         return self.data.draw(st.sampled_from([None, None, 1, 3_000, 6_000]), label="memory of a site")
 
+    def merging(self) -> dict[str, Any]:
+        """Which sites merge their runs in this batch: where not all do, groups leave shared segments one by one."""
+        limits = [MAX_MERGED_BYTES, MAX_MERGED_BYTES, (1, MAX_MERGED_BYTES), (MAX_MERGED_BYTES, 1), 1]
+        return {"merge_limit": self.data.draw(st.sampled_from(limits), label="bytes that sites merge")}
+
+    def partitions(self) -> int:
+        """Few of them, so that keys share one."""
+        return self.data.draw(st.sampled_from([4, 4, 8]), label="partitions")
+
+    def fan_in(self) -> int:
+        """Runs that are merged into one; with two, merges are frequent."""
+        return self.data.draw(st.sampled_from([2, 4]), label="fan-in")
+
     def reroute(self, heavy: list[int]) -> Callable[[int, Routing], Routing] | None:
-        kind = self.data.draw(st.sampled_from(["none", "move", "rescale", "isolate"]), label="adaptation")
+        kinds = ["none", "move", "rescale", "isolate", "isolate", "return"]
+        kind = self.data.draw(st.sampled_from(kinds), label="adaptation")
         if kind == "none":
             return None
         seed = self.data.draw(st.integers(0, 2**31), label="seed")
@@ -106,7 +121,14 @@ class Histories:
             if kind == "rescale":
                 return routing.rescaled(int(rng.integers(1, 5)))
             if kind == "isolate" and heavy:
-                return routing.isolated(int(rng.choice(heavy)), int(rng.integers(routing.sites)))
+                for h in rng.choice(heavy, size=int(rng.integers(1, 3))).tolist():
+                    routing = routing.isolated(h, int(rng.integers(routing.sites)))
+                return routing
+            if kind == "return" and len(routing.explicit):
+                for h in rng.choice(routing.explicit, size=int(rng.integers(1, 3))).tolist():
+                    routing = routing.returned(h)
+                # others may come at the same time, at ids that have just become free, and be one that left
+                return routing.isolated(int(rng.choice(heavy)), 0) if heavy and rng.random() < 0.3 else routing
             groups = rng.choice(routing.size, size=int(rng.integers(1, routing.size)), replace=False)
             return routing.moved(groups.astype(np.int32), int(rng.integers(routing.sites)))
 
@@ -193,10 +215,16 @@ def replay(
     *,
     can_isolate: bool = True,
     spills: bool = False,
-    policy: Callable[[], Policy] = Static,
-    partitioner: Partitioner | None = None,
+    **bench: Any,
 ) -> list[str]:
-    """Run the case through a random history and give back what an idempotent sink would hold."""
+    """Run the case through a random history and give back what an idempotent sink would hold; `bench` as `ft.Bench`."""
+    with patch.object(runs, "FAN_IN", history.fan_in()):
+        return _replay(case, history, directory, can_isolate, spills, bench)
+
+
+def _replay(
+    case: Case, history: Histories, directory: str, can_isolate: bool, spills: bool, bench: dict[str, Any]
+) -> list[str]:
     delivered: dict[int, list[dict[str, Any]]] = {}
 
     def sink(epoch: int, results: pa.Table) -> None:
@@ -205,13 +233,12 @@ def replay(
             assert oracle.canonical_rows(rows, 17) == oracle.canonical_rows(delivered[epoch], 17), "a rerun differs"
         delivered[epoch] = rows
 
-    memory = history.memory()
+    memory, partitions = history.memory(), history.partitions()
 
     def opened(crash: int | None) -> ft.Bench:
-        options = {"sites": 2, "partitions": 8, "sink": sink, "crash_after": crash, "memory": memory, "policy": policy}
-        options["partitioner"] = partitioner
+        options = {"sites": 2, "partitions": partitions, "sink": sink, "crash_after": crash, "memory": memory}
         options["piece_bytes"] = 100 if spills else None  # a row or two at a time
-        return ft.Bench(case.stages, directory, **options, **history.buffer())
+        return ft.Bench(case.stages, directory, **options, **bench, **history.buffer(), **history.merging())
 
     def surviving(work: Callable[[ft.Bench], Any]) -> None:
         for crash in [history.crash(), history.crash(), None]:

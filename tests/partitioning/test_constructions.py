@@ -28,7 +28,7 @@ class Reference:
         for loads, weight in zip(self.placement.loads, self.placement.weights):
             site = [sum(loads[i] for i, s in mapping.items() if s == n) for n in range(self.placement.sites)]
             mean = sum(site) / self.placement.sites
-            value *= ((max(site) - min(site)) / (self.placement.theta * mean)) ** weight
+            value *= ((max(site) - min(site)) / (self.placement.thetas[0] * mean)) ** weight
         return float(value)
 
     def gamma(self, mapping: dict[int, int]) -> float:

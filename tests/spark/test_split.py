@@ -23,6 +23,10 @@ def routings():
     for h in [*rng.integers(-(2**63), 2**63 - 1, 5).tolist(), -(2**63), 2**63 - 1, 0, -1]:
         heavy = heavy.isolated(h, int(rng.integers(3)))
     yield heavy
+    many = Routing.even(partitions=64, sites=5)
+    for h in rng.integers(-(2**63), 2**63 - 1, 1000).tolist():
+        many = many.isolated(h, int(rng.integers(5)))
+    yield many
 
 
 def hashes(routing: Routing) -> np.ndarray:

@@ -10,7 +10,15 @@ import pytest
 from fluxen.errors import CheckpointError, DamagedError
 from fluxen.state import epoch as epochs
 from fluxen.state.epoch import KEEP, Epoch, EpochLog, StageState, segment_epoch, segment_name
-from fluxen.state.record import CommitRecord, GroupStats, SideStats, read_records, record_directory, write_record
+from fluxen.state.record import (
+    CommitRecord,
+    GroupStats,
+    HeavyKeys,
+    SideStats,
+    read_records,
+    record_directory,
+    write_record,
+)
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef, write_segment
 from fluxen.state.store import Store
@@ -147,7 +155,7 @@ def record(site: int, **changes) -> CommitRecord:
         consumed=[("segments/x", ((0, 2), (3, 4)))],
         sides=[SideStats(rows_in=1, max_time=-5)],
         groups=GroupStats(group=[1], rows_in=[1], rows_out=[0], bytes=[9]),
-        heavy=[(-7, 3)],
+        heavy=HeavyKeys(key=[-7], rows=[3], arrived=[1], bytes=[70]),
         seconds={"wait": 0.5},
     )
     return dataclasses.replace(whole, **changes)

@@ -7,19 +7,20 @@ a batch's records are in and commit what comes back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fluxen.control import ahead
 from fluxen.control.actions import Action
-from fluxen.control.coordinator import busy_seconds, with_routing
+from fluxen.control.coordinator import busy_seconds
 from fluxen.control.guards import Limits
 from fluxen.control.manager import Manager
 from fluxen.control.relocation import Relocations
 from fluxen.control.repartition import Repartitioner
 from fluxen.control.replanning import Planning
+from fluxen.control.rerouting import with_routing
 from fluxen.control.rotation import Memory, capacity_of, take_turns, with_disk
 from fluxen.control.spilling import cleanup, observed, spill, unspill
 from fluxen.control.stats import SiteRecord, collect
@@ -42,7 +43,7 @@ from fluxen.state import generations
 from fluxen.state.epoch import StageState
 from fluxen.state.generations import overdue
 from fluxen.state.record import CommitRecord
-from fluxen.state.routing import Routing
+from fluxen.state.routing import Routing, base_group
 from fluxen.typing import Floats, Json
 
 NEGLIGIBLE = 0.05
@@ -67,7 +68,9 @@ class Adaptation:
         operator: Operator | None = None,
         planning: Planning | None = None,
         remote: bool = False,
+        guarded: bool = True,
     ) -> None:
+        """`guarded`: a new partitioning function must be worth what it moves; without, as in the paper."""
         self.spillable = isinstance(operator, Spillable)
         limited = memory is not None and self.spillable
         # groups of all other operators take turns in memory
@@ -79,7 +82,9 @@ class Adaptation:
         self.overflow = LocalDisk() if limited and not getattr(self.manager.policy, "spills", False) else None
         self.relocations = Relocations()
         self.operator = operator
-        self.repartitioner = None if partitioner is None else Repartitioner(partitioner, divisible=divisible)
+        self.repartitioner: Repartitioner | None = None
+        if partitioner is not None:
+            self.repartitioner = Repartitioner(partitioner, operator=operator, divisible=divisible, guarded=guarded)
         self.memory = memory
         self._held: Floats = np.zeros(0)
         self._rescale: Rescale | None = None  # asked for while other adaptations were under way
@@ -92,7 +97,16 @@ class Adaptation:
 
     def first(self, routing: Routing) -> Routing:
         """The routing of a query that has seen no rows."""
-        return routing if self.repartitioner is None else self.repartitioner.build(routing, routing.sites)
+        return routing if self.repartitioner is None else self.repartitioner.first(routing)
+
+    def resumed(self, state: StageState, sites: int) -> StageState:
+        """The stage after a restart with another number of sites.
+
+        Groups keep their keys: an interrupted batch may have decided what of which group waits (`state.decision`).
+        """
+        if self.repartitioner is None:
+            return with_routing(state, state.routing.rescaled(sites))
+        return with_routing(state, self.repartitioner.rescaled(state.routing, sites, isolate=False))
 
     def after(
         self,
@@ -111,6 +125,7 @@ class Adaptation:
         if state.residence is not None:
             stats = with_disk(stats, state.residence)
         self._held = stats.bytes
+        began = state.routing
         if self.repartitioner is not None:
             self.repartitioner.observe(state.routing, records)
         self.relocations.finish(records, now)
@@ -141,11 +156,11 @@ class Adaptation:
                 state = with_routing(state, self._carry_out(action, state.routing, stats, now))
             else:
                 copying.append(action)
-        routing = state.routing
-        if self.repartitioner is not None and routing.sites == state.routing.sites and not actions:
-            routing = self._rebalance(routing, stats, now)
-        following = with_routing(self._cleaned_in_time(state, now), routing)
-        following = replace(following, arriving=ahead.pairs(copying))
+        following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
+        if self.repartitioner is not None and not actions and not copying and not state.tracks:
+            following = self._rebalance(following, stats, now)
+        if self.repartitioner is not None:
+            self.repartitioner.adopt(began, following.routing)
         if not self.rotates or self.memory is None:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
@@ -224,7 +239,7 @@ class Adaptation:
         else:
             self.manager.finish(action.id, now, error=f"{suggestion.kind} is not available for this operator")
             return routing
-        size = moved_bytes(routing, following, stats)
+        size = self._moved(routing, following, stats)
         self.manager.finish(action.id, now, bytes=size)
         if isinstance(suggestion, Move):
             self.relocations.start(suggestion, size, now)
@@ -232,27 +247,31 @@ class Adaptation:
 
     def _rescaled(self, routing: Routing, sites: int) -> Routing:
         if self.repartitioner is not None:
-            return self.repartitioner.build(routing, sites)
+            return self.repartitioner.rescaled(routing, sites)
         return routing.rescaled(sites)
 
-    def _rebalance(self, routing: Routing, stats: Stats, now: float) -> Routing:
+    def _rebalance(self, state: StageState, stats: Stats, now: float) -> StageState:
         assert self.repartitioner is not None
-        if not self.repartitioner.unbalanced(routing):
-            return routing
-        following = self.repartitioner.build(routing, routing.sites)
+        routing = state.routing
+        proposal = self.repartitioner.proposed(state, stats.capacity)
+        if proposal is None:
+            return state
+        following = proposal.routing
         changed = np.flatnonzero(following.table[: routing.size] != routing.table)
-        fresh = following.explicit[following.explicit_groups >= routing.size]
-        if len(changed) == 0 and len(fresh) == 0:
-            return routing
         suggestion = Repartition(
-            explicit=tuple((int(h), int(g)) for h, g in zip(following.explicit, following.explicit_groups)),
+            explicit=tuple(following.own_groups().items()),
             placement=tuple((int(g), int(following.table[g])) for g in changed),
-            why=f"rows per site differ by more than {self.repartitioner.alpha:g}",
+            why=proposal.why,
         )
         for action in self.manager.submit([suggestion], stats, now):
-            self.manager.finish(action.id, now, bytes=moved_bytes(routing, following, stats))
-            return following
-        return routing
+            self.manager.finish(action.id, now, bytes=self._moved(routing, following, stats))
+            return with_routing(state, following)
+        return state
+
+    def _moved(self, before: Routing, after: Routing, stats: Stats) -> int:
+        fresh = after.explicit[~np.isin(after.explicit, before.explicit)]
+        held = np.zeros(len(fresh)) if self.repartitioner is None else self.repartitioner.hot.bytes(fresh)
+        return moved_bytes(before, after, stats.bytes + stats.spilled, dict(zip(fresh.tolist(), held.tolist())))
 
     def _stats(self, state: StageState, records: Sequence[CommitRecord], seconds: float) -> Stats:
         routing, history = state.routing, state.history
@@ -263,12 +282,12 @@ class Adaptation:
         reports = [
             SiteRecord(
                 site=record.site,
-                rows_in=sum(side.rows_in for side in record.sides),
+                rows_in=sum(record.groups.worked),
                 rows_out=record.rows_out,
                 busy=seconds,
                 idle=slowest - seconds,
                 pg=record.groups.group,
-                pg_rows_in=record.groups.rows_in,
+                pg_rows_in=record.groups.worked,
                 pg_rows_out=record.groups.rows_out,
                 pg_bytes=record.groups.bytes,
                 pg_rank=record.groups.rank,
@@ -340,7 +359,10 @@ def _rows(routing: Routing, records: Sequence[CommitRecord]) -> tuple[Floats, Fl
 
 
 def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
-    for h, _ in suggestion.explicit:
+    named = dict(suggestion.explicit)
+    for h in [h for h in routing.explicit.tolist() if h not in named]:
+        routing = routing.returned(h)
+    for h in named:
         if h not in routing.explicit:
             routing = routing.isolated(h, int(routing.sites_of(routing.groups(np.array([h])))[0]))
     for group, site in suggestion.placement:
@@ -366,7 +388,19 @@ def _with_copies(stats: Stats, state: StageState) -> Stats:
     )
 
 
-def moved_bytes(before: Routing, after: Routing, stats: Stats) -> int:
-    """State whose site changes. A heavy key that leaves its group counts by its share of the group's rows."""
+def moved_bytes(before: Routing, after: Routing, held: Floats, key_bytes: Mapping[int, float]) -> int:
+    """State whose site changes, given what each group holds and, of keys that leave a group, what they hold.
+
+    A group's bytes are its rows times the mean row of each file, and so are those of keys the sites have named; a key
+    they have not named counts as nothing of its own and goes with its group.
+    """
+    held = held[: before.size].copy()
+    total = 0.0
+    own = after.own_groups()
+    for h, size in key_bytes.items():
+        base = int(base_group(np.array([h]), before.partitions)[0])
+        size = min(size, float(held[base]))
+        held[base] -= size
+        total += size if before.table[base] != after.table[own[h]] else 0.0
     changed = before.table != after.table[: before.size]
-    return int(stats.bytes[: before.size][changed].sum())
+    return int(total + held[changed].sum())

@@ -89,10 +89,11 @@ def start_track(
     )
     segments = []
     for ref in state.segments:
-        live = mask_of(ref.live, len(table))
+        live, written = mask_of(ref.live, len(table)), mask_of(ref.written or (), len(table))
         live[copy], live[group] = live[group], False
+        written[copy] = written[group]
         if live.any():
-            segments.append(replace(ref, live=ranges(live)))
+            segments.append(replace(ref, live=ranges(live), written=ranges(written)))
     following = replace(routing, table=table)
     trees = state.trees
     if trees is not None:
@@ -121,7 +122,8 @@ def finish_tracks(state: StageState, inputs: int) -> StageState:
                 live[_owning(state, track)] = True
         live[gone] = False
         if live.any():
-            segments.append(replace(ref, live=ranges(live)))
+            written = mask_of(ref.written or (), state.routing.size) | live
+            segments.append(replace(ref, live=ranges(live), written=ranges(written)))
     tracks = tuple(track for track in state.tracks if track not in ended)
     return replace(state, segments=tuple(segments), tracks=tracks)
 

@@ -20,7 +20,7 @@ from fluxen.state import generations
 from fluxen.state.epoch import Epoch, StageState
 from fluxen.state.history import GroupHistory
 from fluxen.state.record import CommitRecord
-from fluxen.state.routing import Routing, base_group, mask_of, ranges
+from fluxen.state.routing import Routing, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 from fluxen.state.trees import Trees
 from fluxen.typing import MAX_TIME, MIN_TIME, Json
@@ -296,35 +296,6 @@ def _groups(stage: StageState, records: Sequence[CommitRecord]) -> Json:
         for name, total in totals.items():
             np.add.at(total, np.array(record.groups.group, dtype=np.int64), getattr(record.groups, name))
     return {name: total.tolist() for name, total in totals.items()}
-
-
-def with_routing(state: StageState, routing: Routing) -> StageState:
-    """The same state under another routing table; rows follow their groups without being touched.
-
-    A key that gets a group of its own leaves its ordinary group, so its rows count wherever that group's did.
-    """
-    old = state.routing
-    fresh = [
-        (int(group), int(base))
-        for group, base in zip(routing.explicit_groups, base_group(routing.explicit, routing.partitions))
-        if group >= old.size
-    ]
-    trees = None if state.trees is None else state.trees.routed(old, routing)
-    if not fresh:
-        return replace(state, routing=routing, trees=trees)
-
-    def followed(refs: Sequence[SegmentRef]) -> tuple[SegmentRef, ...]:
-        found = []
-        for ref in refs:
-            live = mask_of(ref.live, routing.size)
-            for group, base in fresh:
-                live[group] = live[base]
-            found.append(replace(ref, live=ranges(live)))
-        return tuple(found)
-
-    return replace(
-        state, routing=routing, segments=followed(state.segments), buffer=followed(state.buffer), trees=trees
-    )
 
 
 def combining_pays(epoch: Epoch, stage: int) -> bool:

@@ -17,10 +17,10 @@ import numpy as np
 
 from fluxen.control.actions import Action
 from fluxen.control.balance import lifetime, move_by_track
-from fluxen.control.coordinator import with_routing
 from fluxen.control.manager import Manager
 from fluxen.control.optimizer import Observed, Optimizer, price
 from fluxen.control.relocation import STEPS as MSLB_STEPS
+from fluxen.control.rerouting import with_routing
 from fluxen.errors import ConfigError
 from fluxen.operators.base import Operator
 from fluxen.operators.distinct import Distinct

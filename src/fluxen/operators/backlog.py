@@ -315,6 +315,13 @@ class Backlog:
                 since += arrival.since(number, waits)
         return Held(rows=rows, bytes=int(size), since=min(since, default=None))
 
+    def arrived(self) -> Ints:
+        """Rows that came with this batch, all inputs, whatever became of them."""
+        total: Ints = np.zeros(self.routing.size, dtype=np.int64)
+        for number in range(self._inputs):
+            total += self.arrivals[-1].rows(number)
+        return total
+
     def rows_per_group(self) -> Ints:
         """Rows that wait after this batch, all inputs and arrivals."""
         total: Ints = np.zeros(self.routing.size, dtype=np.int64)

@@ -22,7 +22,7 @@ from fluxen.operators.tracks import Share, division, shares
 from fluxen.operators.writer import StateWriter
 from fluxen.state.epoch import SEGMENTS, StageState
 from fluxen.state.history import ranked
-from fluxen.state.record import CommitRecord, GroupStats, SideStats, write_record
+from fluxen.state.record import CommitRecord, GroupStats, HeavyKeys, SideStats, write_record
 from fluxen.state.routing import Routing
 from fluxen.state.runs import Run, memory_run, open_runs, visible
 from fluxen.state.segment import SegmentRef
@@ -103,8 +103,8 @@ def run_site(
         added=[ref for part in parts for ref in (*part.generations.added, *part.writer.added)],
         consumed=[taken for part in parts for taken in (*part.generations.consumed, *part.writer.consumed)],
         sides=[_side_stats(parts, inputs, side) for side in range(max(job.operator.inputs, job.operator.sides))],
-        groups=_group_stats(parts),
-        heavy=_heavy(own.share.inputs) if job.track_heavy else [],
+        groups=_group_stats(parts, arrivals=job.track_heavy),
+        heavy=_heavy(parts) if job.track_heavy else HeavyKeys(),
         rows_out=sum(part.rows_out + part.rows_owed for part in parts),
         rows_owed=sum(part.rows_owed for part in parts),
         swapped_bytes=own.swapped,
@@ -225,6 +225,9 @@ class _Done:
         self.delays: dict[int, int] = {}
         """rows processed, by the number of epochs they have waited"""
         self.rows_in: Ints = np.zeros(batch.routing.size, dtype=np.int64)
+        """rows of the source per group"""
+        self.worked: Ints = np.zeros(batch.routing.size, dtype=np.int64)
+        """the same rows as the operator sees them, which may stand for several each"""
         self._pieces = 0
 
     def begin(self, batch: SiteBatch, inputs: list[Input], late_before: tuple[int, ...]) -> None:
@@ -243,10 +246,21 @@ class _Done:
             if table is not None and table.num_rows:
                 tables.append(table)
         self.distinct += batch.distinct
-        self.rows_in += _per_group(batch.inputs, batch.routing)
+        for given in batch.inputs:
+            self._count(given, batch.routing)
         rows = sum(given.rows for given in batch.inputs)
         if rows:
             self.delays[waited] = self.delays.get(waited, 0) + rows
+
+    def _count(self, given: Input, routing: Routing) -> None:
+        if len(given.h) == 0:
+            return
+        groups = routing.groups(given.h)
+        worked = np.bincount(groups, minlength=routing.size)
+        self.worked += worked
+        if given.weight is not None:
+            worked = np.bincount(groups, weights=given.weight, minlength=routing.size).astype(np.int64)
+        self.rows_in += worked
 
 
 def _swapped(before: StageState, runs: list[list[Run]]) -> int:
@@ -267,8 +281,7 @@ def _side(refs: tuple[SegmentRef, ...], side: int) -> list[SegmentRef]:
 def _side_stats(parts: list[_Part], received: list[Input], side: int) -> SideStats:
     operator, own = parts[0].operator, parts[0]
     new = own.share.inputs[side] if side < operator.inputs else None
-    # where copies process rows of their own, these count; where they process the receiver's once more, they do not
-    counted = parts if isinstance(operator, Divided) else [own]
+    counted = _counted(parts)
     times = _times(received[side]) if side < operator.inputs else []
     state_rows = state_bytes = 0
     for part in parts:
@@ -296,29 +309,28 @@ def _times(rows: Input) -> list[int]:
     return [time for time in latest if time > MIN_TIME]
 
 
-def _per_group(inputs: list[Input], routing: Routing) -> Ints:
-    """Rows of the source per partition group."""
-    rows: Ints = np.zeros(routing.size, dtype=np.int64)
-    for given in inputs:
-        if len(given.h):
-            counts = np.bincount(routing.groups(given.h), weights=given.weight, minlength=routing.size)
-            rows += counts.astype(np.int64)
-    return rows
+def _counted(parts: list[_Part]) -> list[_Part]:
+    """Where copies process rows of their own, these count; where they process the receiver's once more, they do not."""
+    return parts if isinstance(parts[0].operator, Divided) else parts[:1]
 
 
-def _group_stats(parts: list[_Part]) -> GroupStats:
-    columns: dict[str, list[int]] = {name: [] for name in ("group", "rows_in", "rows_out", "bytes", "rank", "backlog")}
+def _group_stats(parts: list[_Part], *, arrivals: bool) -> GroupStats:
+    columns: dict[str, list[int]] = {name: [] for name in GroupStats.__slots__}
     for part in parts:
         batch, rows_in, backlog = part.batch, part.done.rows_in, part.work.rows_per_group()
+        arrived = part.work.arrived() if arrivals else None
         held = np.zeros(batch.routing.size, dtype=np.float64)
         for side in part.writer.runs:
             for run in side:
                 held += run.rows_per_group(batch.routing) * (run.ref.bytes / max(run.ref.rows, 1))
         stored = held.astype(np.int64)
-        touched = np.flatnonzero((rows_in > 0) | (stored > 0) | (batch.rows_out > 0) | (backlog > 0))
+        known = (rows_in > 0) | (stored > 0) | (batch.rows_out > 0) | (backlog > 0)
+        touched = np.flatnonzero(known)
         columns["group"] += touched.tolist()
         columns["rows_in"] += rows_in[touched].tolist()
         columns["rows_out"] += batch.rows_out[touched].tolist()
+        columns["worked"] += part.done.worked[touched].tolist()
+        columns["arrived"] += [] if arrived is None else arrived[touched].tolist()
         columns["bytes"] += stored[touched].tolist()
         columns["rank"] += _rank(part, held, touched)
         columns["backlog"] += backlog[touched].tolist()
@@ -344,11 +356,29 @@ def _observed(parts: list[_Part]) -> Json:
     return observed
 
 
-def _heavy(inputs: list[Input]) -> list[tuple[int, int]]:
-    hashes: Ints = np.concatenate([rows.h for rows in inputs])
-    keys, counts = np.unique(hashes, return_counts=True)
-    top = np.argsort(counts)[::-1][:HEAVY_KEYS]
-    return [(int(keys[i]), int(counts[i])) for i in top if counts[i] > 1]
+def _heavy(parts: list[_Part]) -> HeavyKeys:
+    """The keys with most rows of the source, how many came here of them, and what their state takes."""
+    inputs = [given for part in _counted(parts) for given in part.share.inputs]
+    hashes: Ints = np.concatenate([given.h for given in inputs])
+    keys, at, arrived = np.unique(hashes, return_inverse=True, return_counts=True)
+    rows = arrived
+    if any(given.weight is not None for given in inputs):
+        ones = (np.ones(len(given.h), dtype=np.int64) if given.weight is None else given.weight for given in inputs)
+        rows = np.bincount(at.reshape(-1), weights=np.concatenate(list(ones)), minlength=len(keys)).astype(np.int64)
+    top = np.sort(np.argsort(rows, kind="stable")[::-1][:HEAVY_KEYS])
+    top = top[rows[top] > 1]
+    held = np.zeros(len(top))
+    for part in parts:
+        groups = part.batch.routing.groups(keys[top])
+        for run in (run for side in part.writer.runs for run in side):
+            low, high = run.lookup(keys[top], groups)
+            held += (high - low) * (run.ref.bytes / max(run.ref.rows, 1))
+    return HeavyKeys(
+        key=keys[top].tolist(),
+        rows=rows[top].tolist(),
+        arrived=arrived[top].tolist(),
+        bytes=held.astype(np.int64).tolist(),
+    )
 
 
 def rechunk(table: pa.Table) -> list[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from fluxen.partitioning.consistent import ConsistentHash
 from fluxen.partitioning.function import HashPair, PartitioningFunction, UniformFunction, from_dict
 from fluxen.partitioning.readj import Readj
 from fluxen.partitioning.redist import Redist
-from fluxen.partitioning.resources import Frequencies, Resources, tracking_threshold
+from fluxen.partitioning.resources import Frequencies, Loads, Resources, tracking_threshold
 from fluxen.partitioning.ring import Ring
 from fluxen.partitioning.scan import Scan
 from fluxen.partitioning.slots import Slots
@@ -20,6 +20,7 @@ __all__ = [
     "ConsistentHash",
     "Frequencies",
     "HashPair",
+    "Loads",
     "Partitioner",
     "PartitioningFunction",
     "Readj",

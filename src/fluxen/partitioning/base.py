@@ -34,6 +34,10 @@ __all__ = ["HashPairPartitioner", "Partitioner"]
 class Partitioner(Protocol):
     """Builds the next partitioning function from the last."""
 
+    @property
+    def alpha(self) -> float:
+        """Tolerated ratio between the most and the least loaded site; infinite for functions that do not balance."""
+
     def build(
         self, previous: PartitioningFunction | None, frequencies: Frequencies, sites: int
     ) -> PartitioningFunction:

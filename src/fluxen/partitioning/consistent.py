@@ -9,7 +9,9 @@ Guarantee: adding a site moves keys to that site only. Section 4.1.1.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fluxen.partitioning.function import HashPair, PartitioningFunction
 from fluxen.partitioning.resources import Frequencies
@@ -24,6 +26,7 @@ class ConsistentHash:
 
     replicas: int = 1000
     seed: int = 0
+    alpha: ClassVar[float] = math.inf
 
     def build(self, previous: PartitioningFunction | None, frequencies: Frequencies, sites: int) -> HashPair:
         """The function for ``sites`` sites; history and frequencies do not matter."""

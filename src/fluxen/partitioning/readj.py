@@ -72,8 +72,8 @@ class _Search:
         self.moves = np.zeros(len(placement.keys), dtype=np.int64)
         self.migration = placement.owed + float(placement.state[gone].sum())
         self.site_loads = [
-            per_site(self.places, loads, placement.sites) + loads.mean() * _apart(placement.sites)
-            for loads in self.loads
+            base + per_site(self.places, loads, placement.sites) + loads.mean() * _apart(placement.sites)
+            for loads, base in zip(self.loads, placement.base)
         ]
 
     def balance(self) -> float:

@@ -32,7 +32,7 @@ class Redist(HashPairPartitioner):
     def place(self, placement: Placement) -> SiteArray:
         """A site for every tracked key."""
         places = np.full(len(placement.keys), -1, dtype=np.int32)
-        site_loads = [np.zeros(placement.sites) for _ in placement.loads]
+        site_loads = placement.empty()
         migration = placement.owed
         left = np.argsort(-placement.share, kind="stable")  # ties go to the heavier key
         moved = placement.moved(left)

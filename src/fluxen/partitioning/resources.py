@@ -28,6 +28,7 @@ from fluxen.partitioning.hashing import KeyArray
 __all__ = [
     "Frequencies",
     "Growth",
+    "Loads",
     "Resources",
     "Utility",
     "beta",
@@ -86,15 +87,38 @@ def beta(growth: Growth, frequency: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Loads:
+    """What keys cost as measured in a running query, in place of the resource functions of their frequencies.
+
+    resources  one array of key loads per resource to balance
+    base       per resource the load each site has besides these keys, which stays where it is
+    alphas     per resource the tolerated ratio between the most and the least loaded site
+    state      bytes of state per key: what migrating it costs
+    """
+
+    resources: tuple[Floats, ...]
+    base: tuple[Floats, ...]
+    alphas: tuple[float, ...]
+    state: Floats
+
+    def only(self, keys: NDArray[np.bool_] | NDArray[np.intp]) -> Loads:
+        """Those of some of the keys, in this order."""
+        resources = tuple(loads[keys] for loads in self.resources)
+        return Loads(resources=resources, base=self.base, alphas=self.alphas, state=self.state[keys])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frequencies:
     """Relative frequencies of the tracked keys of a stream: ``keys`` ascend, ``share`` is in 0..1.
 
-    ``domain`` is the number of different keys, as well as it is known; only quadratic resources need it.
+    ``domain`` is the number of different keys, as well as it is known; only quadratic resources need it. With ``loads``
+    all keys are placed explicitly and their loads are those, not functions of their frequencies.
     """
 
     keys: KeyArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     share: Floats = field(default_factory=lambda: np.empty(0, dtype=np.float64))
     domain: int = 1_000_000
+    loads: Loads | None = None
 
     def __post_init__(self) -> None:
         if len(self.keys) != len(self.share) or (len(self.keys) > 1 and bool((self.keys[1:] <= self.keys[:-1]).any())):
@@ -121,7 +145,8 @@ class Frequencies:
     def at_least(self, threshold: float) -> Frequencies:
         """Only the keys whose share reaches the threshold."""
         keep = self.share >= threshold
-        return Frequencies(keys=self.keys[keep], share=self.share[keep], domain=self.domain)
+        loads = None if self.loads is None else self.loads.only(keep)
+        return Frequencies(keys=self.keys[keep], share=self.share[keep], domain=self.domain, loads=loads)
 
 
 def tolerance(*, alpha: float, sites: int) -> float:
@@ -150,6 +175,8 @@ def heavy(frequencies: Frequencies, resources: Resources, *, alpha: float, sigma
     Equation 17 assumes the flattest distribution for quadratic resources, which asks for far too many keys. Once the
     frequent keys are known the mean load can be estimated from them, and the threshold rises (end of Section 4.1.3).
     """
+    if frequencies.loads is not None:
+        return frequencies
     delta = tracking_threshold(resources, alpha=alpha, sigma=sigma, sites=sites, domain=frequencies.domain)
     found = frequencies.at_least(delta)
     if "quadratic" not in resources.growths():

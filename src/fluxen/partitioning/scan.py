@@ -31,7 +31,7 @@ class Scan(HashPairPartitioner):
     def place(self, placement: Placement) -> SiteArray:
         """A site for every tracked key."""
         places = np.full(len(placement.keys), -1, dtype=np.int32)
-        site_loads = [np.zeros(placement.sites) for _ in placement.loads]
+        site_loads = placement.empty()
         migration = placement.owed
         costs = placement.moved(np.arange(len(placement.keys)))
         for item in np.argsort(-placement.share, kind="stable").tolist():

@@ -26,7 +26,7 @@ from fluxen.errors import ConfigError
 from fluxen.partitioning.function import HashPair, PartitioningFunction
 from fluxen.partitioning.hashing import SiteArray
 from fluxen.partitioning.leveling import Leveling
-from fluxen.partitioning.resources import Frequencies, Resources, beta, heavy, tolerance, tracking_threshold
+from fluxen.partitioning.resources import Frequencies, Loads, Resources, beta, heavy, tolerance, tracking_threshold
 from fluxen.partitioning.slots import Slots
 
 __all__ = ["Slotted"]
@@ -92,6 +92,8 @@ class Slotted:
         mapped = np.array(list(before.explicit()), dtype=np.int64)
         pinned = np.isin(items.keys, explicit.keys) | np.isin(items.keys, mapped)
         places = np.where(pinned & (home < table.sites), home, slot_site).astype(np.int32)
+        if items.loads is not None:
+            return self._level_measured(table.sites, items.loads, home, places)
         growths = resources.balanced()
         rest = max(0.0, 1.0 - float(items.share.sum()))
         per_key = rest / max(1, items.domain - len(items.keys))
@@ -107,6 +109,20 @@ class Slotted:
             ratio=self.ratio,
         )
         return leveling.run(4 * len(items.keys))
+
+    def _level_measured(self, sites: int, loads: Loads, home: SiteArray, places: SiteArray) -> SiteArray:
+        """The same with what a running query has measured."""
+        leveling = Leveling(
+            sites=sites,
+            loads=loads.resources,
+            base=loads.base,
+            weights=(1 / len(loads.resources),) * len(loads.resources),
+            state=loads.state,
+            home=home,
+            places=places,
+            ratio=self.ratio,
+        )
+        return leveling.run(4 * len(places))
 
     def _unchanged(self, previous: HashPair, explicit: Frequencies, frequencies: Frequencies, sites: int) -> bool:
         return (

@@ -9,7 +9,9 @@ UniformFunction(sites=4, seed=0)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fluxen.partitioning.function import PartitioningFunction, UniformFunction
 from fluxen.partitioning.resources import Frequencies
@@ -22,6 +24,7 @@ class UniformHash:
     """Hash modulo the number of sites."""
 
     seed: int = 0
+    alpha: ClassVar[float] = math.inf
 
     def build(self, previous: PartitioningFunction | None, frequencies: Frequencies, sites: int) -> UniformFunction:
         """The function for ``sites`` sites; history and frequencies do not matter."""

@@ -91,10 +91,26 @@ class SlidingSketch:
                 sketch.update(keys[:cut], part)
             self._rows += int(passed[min(cut, len(keys)) - 1])
             if self._rows >= self.step:
-                self._hand_over()
+                self.hand_over()
             keys, weights = keys[cut:], weights[cut:]
 
-    def _hand_over(self) -> None:
+    def count(self, keys: KeyArray, counts: Counts) -> None:
+        """Count a batch as a whole, however many rows it has; `hand_over` is then the caller's business.
+
+        Entries of `update` come in the order of their rows. Counts of a batch that several sites report have no order,
+        and cutting them would leave one sketch with some sites' rows and the next with the others'.
+        """
+        for sketch in self._sketches:
+            sketch.update(keys, counts)
+        self._rows += int(np.sum(counts))
+
+    @property
+    def since(self) -> int:
+        """Rows since the last hand-over."""
+        return self._rows
+
+    def hand_over(self) -> None:
+        """Let the next oldest sketch answer from now on."""
         self._rows = 0
         if len(self._sketches) == self.counters:
             del self._sketches[0]

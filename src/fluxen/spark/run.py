@@ -31,7 +31,6 @@ from fluxen.control.coordinator import (
     flush_due,
     idle_due,
     rested,
-    with_routing,
 )
 from fluxen.control.latency import mean_latency
 from fluxen.control.optimizer import Optimizer
@@ -199,13 +198,13 @@ class Run:
         return min(cores, self._query.options.partitions)
 
     def _rescaled_at_start(self, epoch: Epoch) -> Epoch:
-        """A restart with another number of sites: a new table, the same state."""
+        """A restart with another number of sites: a new table, made as while running, and the same state."""
         wanted = self._query.options.sites
         if wanted is None:
             return epoch
         stages = tuple(
-            stage if stage.routing.sites == wanted else with_routing(stage, stage.routing.rescaled(wanted))
-            for stage in epoch.stages
+            stage if stage.routing.sites == wanted else adaptation.resumed(stage, wanted)
+            for adaptation, stage in zip(self._adaptations, epoch.stages)
         )
         return replace(epoch, stages=stages)
 

@@ -8,9 +8,9 @@ new data, not new code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
@@ -18,9 +18,10 @@ from pyspark.sql import types as st
 from fluxen.errors import QueryError
 from fluxen.operators.wire import IN, WEIGHT, Wire, assign_slots
 from fluxen.state.epoch import StageState
+from fluxen.state.lookup import CollisionFree
 from fluxen.state.routing import Routing
 from fluxen.state.segment import H2, H, T
-from fluxen.typing import NO_TIME
+from fluxen.typing import NO_TIME, Groups, Ints
 
 SITE = "_site"
 _SECOND = -7046029254386353131
@@ -153,19 +154,34 @@ def lay_out(
 
 def group_expression(routing: Routing) -> str:
     """SQL of `Routing.groups`."""
-    base = f"cast(shiftright((shiftright({H}, 32) + 2147483648L) * {routing.partitions}L, 32) as int)"
-    if len(routing.explicit) == 0:
-        return base
-    keys = ",".join(map(str, routing.explicit.tolist()))
-    groups = ",".join(map(str, routing.explicit_groups.tolist()))
-    table = f"map_from_arrays(cast(split('{keys}', ',') as array<bigint>), cast(split('{groups}', ',') as array<int>))"
-    return f"coalesce(try_element_at({table}, {H}), {base})"
+    return _isolated(routing, routing.explicit_groups, _base(routing))
 
 
 def site_expression(routing: Routing) -> str:
     """SQL of `Routing.sites_of(groups)`, as the value that Spark's hash partitioning sends to that site's partition."""
-    values = site_values(routing.sites)
-    return f"element_at({_literal(values[site] for site in routing.table.tolist())}, {group_expression(routing)} + 1)"
+    values = np.array(site_values(routing.sites), dtype=np.int64)[routing.table]
+    ordinary = f"{_literal(values[: routing.partitions].tolist())}[{_base(routing)}]"
+    return _isolated(routing, values[routing.explicit_groups], ordinary)
+
+
+def _base(routing: Routing) -> str:
+    return f"cast(shiftright((shiftright({H}, 32) + 2147483648L) * {routing.partitions}L, 32) as int)"
+
+
+def _isolated(routing: Routing, values: Groups | Ints, otherwise: str) -> str:
+    """SQL of the value of a key that has a group of its own, and of `otherwise` for all other keys.
+
+    A few array elements per row however many such keys there are (`fluxen.state.lookup`).
+    """
+    if len(routing.explicit) == 0:
+        return otherwise
+    table = CollisionFree.of(routing.explicit)
+    bucket = f"{H} & {len(table.shifts) - 1}L"
+    bits = f"shiftrightunsigned({H}, {_literal(table.shifts.tolist())}[{bucket}])"
+    slot = f"({bits} ^ {_literal(table.flips.tolist())}[{bucket}]) & {len(table.keys) - 1}L"
+    of_slot = values[np.searchsorted(routing.explicit, table.keys)]
+    found = f"{_literal(table.keys.tolist(), 'bigint')}[{slot}] = {H}"
+    return f"if({found}, {_literal(of_slot.tolist())}[{slot}], {otherwise})"
 
 
 def marked_site_expression(routing: Routing) -> str:
@@ -174,9 +190,9 @@ def marked_site_expression(routing: Routing) -> str:
     return f"if({IN} < 0, {named}, {site_expression(routing)})"
 
 
-def _literal(numbers: Iterable[int]) -> str:
+def _literal(numbers: Iterable[int], kind: str = "int") -> str:
     """An array that generated code refers to as data."""
-    return f"cast(split('{','.join(map(str, numbers))}', ',') as array<int>)"
+    return f"cast(split('{','.join(map(str, numbers))}', ',') as array<{kind}>)"
 
 
 def sites_expression(state: StageState) -> str:
@@ -186,9 +202,7 @@ def sites_expression(state: StageState) -> str:
     """
     routing = state.routing
     owner = marked_site_expression(routing)
-    base = group_expression(
-        replace(routing, explicit=routing.explicit[:0], explicit_groups=routing.explicit_groups[:0])
-    )
+    base = _base(routing)
     layers: list[list[int]] = []
     for track in state.tracks:
         layer = next((layer for layer in layers if layer[track.partition] < 0), None)

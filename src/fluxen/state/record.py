@@ -44,12 +44,31 @@ class GroupStats:
 
     group: list[int] = field(default_factory=list)
     rows_in: list[int] = field(default_factory=list)
+    """rows of the source that were processed: what people are shown"""
     rows_out: list[int] = field(default_factory=list)
+    worked: list[int] = field(default_factory=list)
+    """the same rows as the operator saw them: those of one key may have been combined before they travelled"""
+    arrived: list[int] = field(default_factory=list)
+    """rows that came with this batch, as they came, whether or not they wait; empty where nobody needs it"""
     bytes: list[int] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
     """place among the site's own groups by productivity, 0 for the most productive; empty where nobody needs it"""
     backlog: list[int] = field(default_factory=list)
     """rows that wait in the skew buffer"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeavyKeys:
+    """Columns over the keys with most rows of the source among those that came to a site in one batch."""
+
+    key: list[int] = field(default_factory=list)
+    """key hashes"""
+    rows: list[int] = field(default_factory=list)
+    """rows of the source: the key's true frequency"""
+    arrived: list[int] = field(default_factory=list)
+    """rows as they came to the site: what the key costs it"""
+    bytes: list[int] = field(default_factory=list)
+    """state in memory: the key's rows times the mean row of each file, as for groups"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +81,8 @@ class CommitRecord:
     """segments whose rows of these groups now live in one of `added` (or in none, when nothing was left)"""
     sides: list[SideStats] = field(default_factory=list)
     groups: GroupStats = field(default_factory=GroupStats)
-    heavy: list[tuple[int, int]] = field(default_factory=list)
-    """key hashes seen most in this batch, with their row counts: input of the partitioning functions"""
+    heavy: HeavyKeys = field(default_factory=HeavyKeys)
+    """input of the partitioning functions; empty where there is none"""
     rows_out: int = 0
     rows_owed: int = 0
     """how many of `rows_out` generations on disk owed"""
@@ -89,7 +108,7 @@ class CommitRecord:
             "consumed": self.consumed,
             "sides": [{name: getattr(side, name) for name in SideStats.__slots__} for side in self.sides],
             "groups": {name: getattr(self.groups, name) for name in GroupStats.__slots__},
-            "heavy": self.heavy,
+            "heavy": {name: getattr(self.heavy, name) for name in HeavyKeys.__slots__},
             "rows_out": self.rows_out,
             "rows_owed": self.rows_owed,
             "swapped_bytes": self.swapped_bytes,
@@ -110,7 +129,7 @@ class CommitRecord:
                 "consumed": [(name, tuple((a, b) for a, b in live)) for name, live in data["consumed"]],
                 "sides": [SideStats(**side) for side in data["sides"]],
                 "groups": GroupStats(**data["groups"]),
-                "heavy": [(h, n) for h, n in data["heavy"]],
+                "heavy": HeavyKeys(**data["heavy"]),
                 "delays": [(waited, n) for waited, n in data.get("delays", ())],
             }
         )

@@ -25,6 +25,8 @@ from fluxen.typing import Groups, Ints, Json, Mask
 
 MAX_PARTITIONS = 4096
 MAX_SITES = 4096
+MAX_GROUPS = 1 << 20
+"""More than there are ever ids of groups: ordinary ones, heavy keys' own and copies of moving ones."""
 
 
 def base_group(h: Ints, partitions: int) -> Groups:
@@ -162,6 +164,24 @@ class Routing:
             explicit=np.insert(self.explicit, at, h),
             explicit_groups=np.insert(self.explicit_groups, at, group),
         )
+
+    def returned(self, h: int) -> Routing:
+        """The same table with key hash `h` in its ordinary group again; its group id is free."""
+        at = int(np.searchsorted(self.explicit, h))
+        if at == len(self.explicit) or self.explicit[at] != h:
+            return self
+        table = self.table.copy()
+        table[self.explicit_groups[at]] = table[base_group(self.explicit[at : at + 1], self.partitions)[0]]
+        return replace(
+            self,
+            table=table,
+            explicit=np.delete(self.explicit, at),
+            explicit_groups=np.delete(self.explicit_groups, at),
+        )
+
+    def own_groups(self) -> dict[int, int]:
+        """Key hash -> group of the keys that have one of their own."""
+        return dict(zip(self.explicit.tolist(), self.explicit_groups.tolist()))
 
     def to_json(self) -> Json:
         return {

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fluxen.errors import CheckpointError, DamagedError
-from fluxen.state.routing import base_group
+from fluxen.state.routing import MAX_GROUPS, base_group
 from fluxen.state.store import Store, checksum, damaged, missing
 from fluxen.typing import MAX_TIME, MIN_TIME, Ints, Json
 
@@ -55,13 +55,26 @@ class SegmentRef:
     """0 is active state; higher numbers are generations pushed to disk and out of the operator's sight"""
     packed: bool = False
     """compressed, to be read piece by piece (`fluxen.state.packed`), not mapped"""
+    written: tuple[tuple[int, int], ...] | None = None
+    """ranges of groups the file may hold rows of, whether or not they still count; as `live` unless something else is
+    said. A group that is not among them has no row here, so making it live brings nothing back"""
+
+    def __post_init__(self) -> None:
+        if self.written is None:
+            object.__setattr__(self, "written", self.live)
 
     def to_json(self) -> Json:
-        return {name: getattr(self, name) for name in self.__slots__}
+        data = {name: getattr(self, name) for name in self.__slots__}
+        return {**data, "written": None if self.written == self.live else self.written}
 
     @staticmethod
     def from_json(data: Json) -> SegmentRef:
-        return SegmentRef(**{**data, "live": tuple((low, high) for low, high in data["live"])})
+        written = data.get("written", [(0, MAX_GROUPS)])  # one that does not say may hold rows of any group
+        return SegmentRef(**{**data, "live": _spans(data["live"]), "written": written and _spans(written)})
+
+
+def _spans(data: list[list[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((low, high) for low, high in data)
 
 
 @dataclass(frozen=True, slots=True)

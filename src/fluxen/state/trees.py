@@ -200,9 +200,8 @@ class Trees:
         """The same plans under another routing table, with more or fewer sites and groups."""
         sites = tuple(self.sites[site % before.sites] for site in range(after.sites))
         held = np.concatenate([self.held, np.zeros(after.size - len(self.held), dtype=np.int32)])
-        for group, base in zip(after.explicit_groups, base_group(after.explicit, after.partitions)):
-            if group >= before.size:
-                held[group] = held[base]
+        fresh = ~np.isin(after.explicit, before.explicit)
+        held[after.explicit_groups[fresh]] = held[base_group(after.explicit[fresh], after.partitions)]
         return replace(self, sites=sites, held=held)
 
     def to_json(self) -> Json:

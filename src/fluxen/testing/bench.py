@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import Stage, advance, arrival, expected, first_epoch, flush_due, with_routing
+from fluxen.control.coordinator import Stage, advance, arrival, expected, first_epoch, flush_due
+from fluxen.control.rerouting import with_routing
 from fluxen.control.rotation import Memory
 from fluxen.control.spilling import cleaning_up
 from fluxen.operators.backlog import SkewBuffer
@@ -110,15 +111,19 @@ class Bench:
         policy: Callable[[], Policy] = Static,
         partitioner: Partitioner | None = None,
         piece_bytes: int | None = None,
-        merge_limit: int = MAX_MERGED_BYTES,
+        merge_limit: int | Sequence[int] = MAX_MERGED_BYTES,
+        guarded: bool = True,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """`merge_limit`: one for all sites, or one for each; the last one counts for all further sites. `guarded` as in
+        `fluxen.control.repartition`."""
         self.stages = list(stages)
         self.store = FaultyStore(directory, crash_after)
         self.log = EpochLog(self.store)
         self.sink = sink
         self.buffer, self.clock, self.wall = buffer, clock, wall
-        self.piece_bytes, self.merge_limit = piece_bytes, merge_limit
+        self.piece_bytes = piece_bytes
+        self.merge_limits = [merge_limit] if isinstance(merge_limit, int) else list(merge_limit)
         plain = [stage.stage for stage in stages]
         self.log.identify({"stages": [stage.operator.identity() for stage in plain], "partitions": partitions})
         routing = Routing.even(partitions=partitions, sites=sites)
@@ -127,6 +132,7 @@ class Bench:
             Adaptation(
                 policy=policy(),
                 partitioner=partitioner,
+                guarded=guarded,
                 memory=memory,
                 divisible=not isinstance(stage.operator, Stateful),
                 operator=stage.operator,
@@ -248,7 +254,6 @@ class Bench:
                 before=state,
                 track_heavy=True,
                 piece_bytes=self.piece_bytes,
-                merge_limit=self.merge_limit,
                 buffer=self.buffer,
                 follow=before.number + 1 == self._resumed,
                 clock=self.clock,
@@ -257,12 +262,15 @@ class Bench:
             parts = [
                 table
                 for site in range(state.routing.sites)
-                for table in run_site(job, _share(encoded, state, site), self._next())
+                for table in run_site(self._at(job, site), _share(encoded, state, site), self._next())
             ]
             result = pa.concat_tables([stage.schema.empty_table(), *(part.cast(stage.schema) for part in parts)])
             rows = [result]
         assert rows is not None
         return rows[0]
+
+    def _at(self, job: SiteJob, site: int) -> SiteJob:
+        return replace(job, merge_limit=self.merge_limits[min(site, len(self.merge_limits) - 1)])
 
     def _next(self) -> str:
         self._attempt += 1
