@@ -100,7 +100,7 @@ class Adaptation:
         asked, copying = ahead.under_way(self.manager.running, state), list[Action]()
         actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
         if self.overflow is not None:
-            actions += self.manager.submit(self.overflow.suggest(stats, now), stats, now)
+            actions += self.manager.submit(self.overflow.suggest(self.manager.marked(stats), now), stats, now)
         for action in actions:
             if isinstance(action.suggestion, Spill | Unspill | Cleanup) and self.spillable:
                 state = self._to_or_from_disk(action, state, epoch, now)
@@ -108,6 +108,7 @@ class Adaptation:
             planned = self._planned(action, state, stats, records, epoch, now)
             if planned is None and self.remote and ahead.large(action):
                 copying.append(action)  # the group stays where it is until its receiver has a copy
+                self.manager.wait(action.id)
                 planned = state
             if planned is None:
                 planned = with_routing(state, self._carry_out(action, state.routing, stats, now))
@@ -115,10 +116,12 @@ class Adaptation:
         for action in asked:
             if not ahead.possible(action, state):
                 self.manager.finish(action.id, now, error="a restart has changed the sites meanwhile")
-            elif ahead.arrived(action, records, now):
-                state = with_routing(state, self._carry_out(action, state.routing, stats, now))
-            else:
+            elif not ahead.arrived(action, records, now):
                 copying.append(action)
+            elif not self._fits(action, stats):
+                self.manager.finish(action.id, now, error="the receiver has no memory left for them")
+            else:
+                state = with_routing(state, self._carry_out(action, state.routing, stats, now))
         routing = state.routing
         if self.repartitioner is not None and routing.sites == state.routing.sites and not actions:
             routing = self._rebalance(routing, stats, now)
@@ -127,6 +130,13 @@ class Adaptation:
         if not self.rotates or self.memory is None:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
+
+    def _fits(self, action: Action, stats: Stats) -> bool:
+        """Whether a receiver still has memory for what it was promised while it copied; others may take turns."""
+        move = action.suggestion
+        assert isinstance(move, Move)
+        size = sum(float(stats.bytes[stats.index(pg)]) for pg in move.pgs)
+        return not self.spillable or stats.site_bytes[move.receiver] + size <= stats.capacity[move.receiver]
 
     def _planned(
         self,
@@ -225,7 +235,7 @@ class Adaptation:
             SiteRecord(
                 site=record.site,
                 rows_in=sum(side.rows_in for side in record.sides),
-                rows_out=record.rows_out,
+                rows_out=record.rows_out - record.rows_owed,  # what the disk owed is no sign of productivity
                 busy=seconds,
                 idle=slowest - seconds,
                 pg=record.groups.group,
