@@ -15,14 +15,16 @@ Guarantee: the tree returned is the cheapest of all trees of binary and ternary 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from fluxen.control.search import cheapest
 from fluxen.errors import ConfigError
 from fluxen.state.trees import Tree, canonical, members, nodes, read, write
-from fluxen.typing import Json
+from fluxen.typing import Floats, Json
 
 __all__ = ["Costs", "Observed", "Optimizer", "best_tree", "price"]
 
@@ -122,42 +124,27 @@ def best_tree(seen: Observed, costs: Costs) -> tuple[Tree, float]:
     (0, (1, 2))
     """
     inputs = tuple(range(seen.inputs))
-    best: dict[tuple[int, ...], tuple[float, Tree]] = {(i,): (0.0, i) for i in inputs}
-    for size in range(2, len(inputs) + 1):
-        for wanted in itertools.combinations(inputs, size):
-            best[wanted] = min(
-                (_put_together(split, best, wanted == inputs, seen, costs) for split in _splits(wanted)),
-                key=lambda found: (found[0], write(found[1])),
-            )
-    cost, tree = best[inputs]
     flat = price(inputs, seen, costs)
-    return (inputs, flat) if len(inputs) > 3 and flat < cost else (canonical(tree), cost)
+    if len(inputs) == 2:
+        return inputs, flat
+    tree, cost = cheapest(_combinations(seen), probe=costs.probe, make=costs.make, keep=costs.keep)
+    # the m-way join is a node of its own kind: it passes over rows that lack a partner before it combines anything
+    return (inputs, flat) if flat < cost else (canonical(tree), cost)
 
 
-def _put_together(
-    split: tuple[tuple[int, ...], ...],
-    best: Mapping[tuple[int, ...], tuple[float, Tree]],
-    root: bool,
-    seen: Observed,
-    costs: Costs,
-) -> tuple[float, Tree]:
-    own = _node_price(split, root, seen, costs)
-    return own + sum(best[part][0] for part in split), tuple(best[part][1] for part in split)
-
-
-def _splits(wanted: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Ways to divide a set into two or three parts, each once."""
-    head, rest = wanted[0], wanted[1:]
-    for labels in itertools.product(range(3), repeat=len(rest)):
-        used = set(labels) | {0}
-        if len(used) < 2 or (2 in used and 1 not in used):
-            continue
-        if 2 in used and labels.index(2) < labels.index(1):
-            continue  # the same parts under other labels
-        parts: list[list[int]] = [[head], [], []]
-        for i, label in zip(rest, labels):
-            parts[label].append(i)
-        yield tuple(tuple(part) for part in parts if part)
+def _combinations(seen: Observed) -> Floats:
+    """rows_i * F_i(S without i) for every input i and every set S with it, by bit mask."""
+    size = 1 << seen.inputs
+    masks = np.arange(size)
+    table = np.zeros((seen.inputs, size))
+    for i, fanout in enumerate(seen.fanout):
+        found = np.ones(size)
+        for j in range(seen.inputs):
+            found = np.where(masks >> j & 1, found * fanout.get(str(1 << j), 0.0), found)
+        for mask, mean in fanout.items():
+            found[int(mask)] = mean
+        table[i] = np.where(masks >> i & 1, seen.rows[i] * found[masks & ~(1 << i)], 0.0)
+    return table
 
 
 class Optimizer:
