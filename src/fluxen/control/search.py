@@ -2,8 +2,8 @@
 
 `fluxen.control.optimizer` says what a tree costs and when to change it; here is only the search. What a node costs
 depends on the sets below its children and not on how these were put together, so the best tree over a set is the best
-node over the best trees of its parts. All ways to divide every set into two or three parts are listed once per number of
-inputs; what they cost is then a handful of array operations: 10,795 ways for eight inputs, about a millisecond.
+node over the best trees of its parts. All ways to divide every set into two or three parts are listed once per number
+of inputs; what they cost is then a handful of array operations: 10,795 ways for eight inputs, about a millisecond.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Level:
 def cheapest(table: Floats, *, probe: float, make: float, keep: float) -> tuple[Tree, float]:
     """The cheapest tree of binary and ternary nodes but the m-way join, and its price, less what every root makes.
 
-    `table[i][S]` counts the combinations of the inputs in the set S whose last row comes to input i; 0 if i is not in S.
+    `table[i][S]` counts the combinations of the inputs in set S whose last row comes to input i; 0 if i is not in S.
     """
     inputs, size = table.shape
     made = table.sum(axis=0)
