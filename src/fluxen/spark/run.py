@@ -24,6 +24,7 @@ from fluxen import errors
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import advance, combining_pays, expected, first_epoch, flush_due, rested, with_routing
 from fluxen.control.latency import mean_latency
+from fluxen.control.pacing import budgets
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, FluxenError
@@ -329,6 +330,7 @@ class Run:
                 merge_limit=self._query.options.merge_limit,
                 piece_bytes=self._query.options.piece_bytes,
                 buffer=self._query.options.buffer,
+                budgets=budgets(before, number),
                 follow=before.number + 1 == self._resumed,
             )
             frame = run_stage(self._marked(frame, number, state.routing.sites), plan.wire, job, plan.schema, self._pins)

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import Stage, advance, expected, first_epoch, flush_due, with_routing
+from fluxen.control.pacing import budgets
 from fluxen.control.rotation import Memory
 from fluxen.control.spilling import cleaning_up
 from fluxen.operators.backlog import SkewBuffer
@@ -228,6 +229,7 @@ class Bench:
                 piece_bytes=self.piece_bytes,
                 merge_limit=self.merge_limit,
                 buffer=self.buffer,
+                budgets=budgets(before, number),
                 follow=before.number + 1 == self._resumed,
                 clock=self.clock,
             )
