@@ -89,7 +89,9 @@ class Histories:
             return {}
         rng = np.random.default_rng(self.data.draw(st.integers(0, 2**31), label="clock"))
         times = itertools.accumulate(rng.choice([0.0, 0.1, 5.0], p=[0.3, 0.3, 0.4]) for _ in itertools.count())
-        limit = SkewBuffer(seconds=1.0, bytes=size, piece_rows=1)
+        # with a time budget, or until the others are expected to be done
+        seconds = self.data.draw(st.sampled_from([1.0, None]), label="time budget")
+        limit = SkewBuffer(seconds=seconds, bytes=size, piece_rows=1)
         return {"buffer": limit, "clock": lambda: float(next(times))}
 
     def memory(self) -> int | None:

@@ -64,6 +64,88 @@ def test_a_large_group_stays_with_its_donor_until_the_receiver_has_a_copy():
     assert (event["outcome"], event["duration"]) == ("done", 2.0)
 
 
+def join_stage() -> tuple[Any, StageState]:
+    operator = ft.join({"a": SCHEMA, "b": SCHEMA}, on="k", time="ts").stage.operator
+    routing = Routing.even(partitions=4, sites=2)
+    return operator, StageState(routing=routing, watermarks=(0, 0), emitted=(0, 0))
+
+
+def filled(first: int, second: int, left: int = 2 * ahead.TAIL, stays: int = 0) -> list[CommitRecord]:
+    """Two groups at each of two sites; those of the first site are the first ones, the second of which `stays`."""
+    sizes = ([first, stays or first], [second, second])
+    return [
+        CommitRecord(
+            epoch=0,
+            stage=0,
+            site=site,
+            sides=[SideStats(), SideStats()],
+            groups=GroupStats(
+                group=[2 * site, 2 * site + 1], rows_in=[1, 1], rows_out=[1, 1], bytes=sizes[site], rank=[], backlog=[]
+            ),
+            ahead_left=left * site,
+        )
+        for site in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("policy", [fx.Static, fx.LocalDisk])
+def test_a_site_spills_other_groups_while_a_copy_is_under_way(policy):
+    """With a policy that spills, and with the manager's own spills under one that does not."""
+    operator, state = join_stage()
+    memory = 4 * ahead.LEAST
+    adaptation = Adaptation(policy=policy(), memory=memory, operator=operator, remote=True)
+    state = adaptation.after(state, filled(ahead.LEAST, ahead.LEAST), 1.0, [MOVE])
+    assert state.arriving == ((0, 1),)
+    again = Adaptation(policy=policy(), memory=memory, operator=operator, remote=True)
+    again.restore(adaptation.snapshot())
+    state = again.after(
+        StageState.from_json(state.to_json()), filled(ahead.LEAST, ahead.LEAST, stays=7 * ahead.LEAST // 2), 2.0
+    )
+    events = [event for event in again.events() if event["kind"] in ("spill", "move")]
+    assert [(event["outcome"], event["detail"]["pgs"]) for event in events] == [("done", (1,))]
+    assert state.arriving == ((0, 1),)
+    # and the move itself goes on
+    state = again.after(state, filled(ahead.LEAST, ahead.LEAST, left=0), 3.0)
+    assert state.routing.table.tolist() == [1, 0, 1, 1]
+
+
+def test_a_move_is_called_off_when_the_receiver_has_filled_up_meanwhile():
+    operator, state = join_stage()
+    adaptation = Adaptation(policy=fx.Static(), memory=4 * ahead.LEAST, operator=operator, remote=True)
+    state = adaptation.after(state, filled(ahead.LEAST, ahead.LEAST), 1.0, [MOVE])
+    state = adaptation.after(state, filled(ahead.LEAST, 7 * ahead.LEAST // 4, left=0), 2.0)
+    assert state.routing.table.tolist() == [0, 0, 1, 1]
+    assert state.arriving == ()
+    (event,) = [event for event in adaptation.events() if event["kind"] == "move"]
+    assert (event["outcome"], event["reason"]) == ("failed", "the receiver has no memory left for them")
+
+
+def test_another_move_waits_for_the_one_that_is_copied():
+    operator, state = join_stage()
+    adaptation = Adaptation(policy=fx.Static(), operator=operator, remote=True)
+    state = adaptation.after(state, filled(ahead.LEAST, ahead.LEAST), 1.0, [MOVE])
+    second = Move(pgs=(1,), donor=0, receiver=1, why="by hand")
+    state = adaptation.after(state, filled(ahead.LEAST, ahead.LEAST), 2.0, [second])
+    assert state.arriving == ((0, 1),)
+    assert "site 0 is busy" in adaptation.manager.events[-1].reason
+
+
+def test_results_owed_from_disk_are_no_sign_of_productivity():
+    operator, state = join_stage()
+    seen: list[Any] = []
+
+    class Watching(fx.Static):
+        def suggest(self, stats, now):
+            seen.append(stats.site_rows_out.tolist())
+            return ()
+
+    adaptation = Adaptation(policy=Watching(), memory=1 << 30, operator=operator)
+    given = filled(100, 100)
+    given[0] = replace(given[0], rows_out=1002, rows_owed=1000)
+    adaptation.after(state, given, 1.0)
+    assert seen == [[2.0, 0.0]]
+
+
 def test_a_merge_during_the_copy_is_copied_as_well_before_the_switch():
     """The receiver has what it was asked for, but the donor has just put all of it into a new file."""
     adaptation = Adaptation(remote=True)

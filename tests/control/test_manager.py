@@ -250,7 +250,7 @@ def test_no_site_is_ever_in_two_actions_and_a_restored_manager_decides_alike(dat
 def test_the_manager_drives_flux_load_through_its_rounds() -> None:
     """A busy site gives one group per round to the idle one until both are equally busy."""
     table = np.array([0] * 8 + [1, 1])
-    manager = Manager(policy=FluxLoad(min_collection=1.0))
+    manager = Manager(policy=FluxLoad(min_collection=1.0, groups_per_move=1))
     for now in range(1, 30):
         rows = np.ones(10)
         load = np.bincount(table, minlength=2) / 10

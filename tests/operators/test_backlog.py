@@ -11,8 +11,11 @@ import pytest
 
 import fluxen as fx
 import fluxen.testing as ft
+from fluxen.control.pacing import LEAST, budgets
 from fluxen.errors import FluxenError
 from fluxen.operators.backlog import Backlog, SkewBuffer
+from fluxen.state.epoch import Epoch, StageState
+from fluxen.state.routing import Routing
 from fluxen.testing import oracle
 
 SECOND = 1_000_000
@@ -33,8 +36,8 @@ def slow() -> Iterator[float]:
 
 def bench(directory: Any, stage: ft.BenchStage, limit: SkewBuffer | None = ROOMY, **options: Any) -> ft.Bench:
     ticks = slow()
-    options = {"sites": 1, "partitions": 16, **options}
-    return ft.Bench([stage], str(directory), buffer=limit, clock=lambda: next(ticks), **options)
+    options = {"sites": 1, "partitions": 16, "clock": lambda: next(ticks), **options}
+    return ft.Bench([stage], str(directory), buffer=limit, **options)
 
 
 def waiting(found: ft.Bench) -> int:
@@ -68,6 +71,59 @@ def test_a_full_buffer_is_back_pressure(tmp_path):
     query = bench(tmp_path, LAST, SkewBuffer(seconds=1.0, bytes=1, piece_rows=1))
     assert query.step(0, [rows(list(range(20)), 0)]).num_rows == 20
     assert waiting(query) == 0
+
+
+def test_without_a_budget_a_site_stops_when_the_others_are_expected_to_be_done(tmp_path):
+    """Three sites in a row on one clock; the second one takes ten times as long for its rows."""
+    now = [0.0]
+    slow = [False]
+
+    def clock() -> float:
+        now[0] += 1.0 if slow[0] else 0.1
+        return now[0]
+
+    query = bench(tmp_path, LAST, SkewBuffer(seconds=None, bytes=1 << 20, piece_rows=1), sites=3, clock=clock)
+    evaluate = query._next
+
+    def attempt() -> str:
+        name = evaluate()
+        slow[0] = int(name, 16) % 3 == 2  # of the attempts of a batch, the second site's
+        return name
+
+    query._next = attempt
+    found = [query.step(0, [rows(list(range(60)), 0)])]
+    assert waiting(query) == 0  # nothing was known about the others
+    for number in range(1, 4):
+        found.append(query.step(number, [rows(list(range(60)), number)]))
+        sites = query.epoch.stats["stages"][0]["sites"]
+        assert [site["waiting_rows"] > 0 for site in sites] == [False, True, False]
+    given = budgets(query.epoch, 0)
+    assert given is not None
+    assert given[1] < min(given[0], given[2])
+    while query.flush_due():
+        found.append(query.flush())
+    expected = oracle.last([rows(list(range(60)), n) for n in range(4)], ["k"], "ts", 2, {"total": fx.sum("v")})
+    assert oracle.canonical_rows(pa.concat_tables(found).to_pylist()) == oracle.canonical_rows(expected)
+
+
+def test_the_time_that_others_are_given_follows_from_what_they_have_to_do():
+    def site(busy: float, came: int, processed: int, waits: int) -> dict[str, Any]:
+        return {"busy_seconds": busy, "rows_in": came, "delays": [[0, processed]], "waiting_rows": waits}
+
+    def given(*sites: dict[str, Any], count: int | None = None) -> tuple[float, ...] | None:
+        routing = Routing.even(partitions=8, sites=count or len(sites))
+        stage = StageState(routing=routing, watermarks=(0,), emitted=(0,))
+        return budgets(Epoch(number=3, batch=3, stages=(stage,), stats={"stages": [{"sites": list(sites)}]}), 0)
+
+    # the slow site may work as long as the others; that it leaves rows does not shorten anybody's time
+    even, slow = site(2.0, 100, 100, 0), site(2.5, 100, 40, 60)
+    assert given(even, even, slow) == pytest.approx((1.25 * 6.0, 1.25 * 6.0, 1.25 * 2.0))
+    # all were stopped halfway: all need twice as long next time
+    assert given(*[site(1.0, 100, 50, 50)] * 2) == pytest.approx((3.75, 3.75))
+    assert given(*[site(0.01, 100, 100, 0)] * 2) == (LEAST, LEAST)
+    assert given(even) is None  # nobody to wait for
+    assert given(even, even, count=3) is None  # sites that have not worked yet
+    assert given(*[site(0.0, 0, 0, 0)] * 2) is None
 
 
 def test_waiting_rows_hold_the_watermark_back_but_not_the_judgement_of_late_ones(tmp_path):

@@ -20,7 +20,8 @@ def one_round(policy: Any, **columns: Any) -> list[tuple[tuple[int, ...], int, i
 
 
 def load(**settings: Any) -> FluxLoad:
-    return FluxLoad(min_collection=1.0, **settings)
+    """The paper's policy: one group per pair and round, and no guards."""
+    return FluxLoad(**{"min_collection": 1.0, "groups_per_move": 1, "guarded": False, **settings})
 
 
 def busy(*utilization: float) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def test_a_receiver_that_processed_nothing_is_assumed_to_be_as_fast_as_the_donor
     ("utilization", "settings"),
     [
         ((0.6, 0.55), {}),  # ratio below 1.2
-        ((1.0, 0.8), {"receiver_limit": 0.7}),  # receiver too busy
+        ((1.0, 0.8), {"imbalance": 1.3}),
         ((0.0, 0.0), {}),  # nothing happens at all
     ],
 )
@@ -69,7 +70,7 @@ def test_more_groups_per_move_reach_balance_in_one_round() -> None:
 
 
 def test_collection_lasts_as_long_as_the_last_move_and_halves_when_nothing_moves() -> None:
-    policy = FluxLoad(min_collection=0.1)
+    policy = load(min_collection=0.1)
     values = {"sites": 2, "placement": [0, 0, 1], "rows_in": [10, 10, 2], "seconds": 0.1}
     hot = {**values, "busy": [0.1, 0.01], "idle": [0.0, 0.09]}
     [move] = policy.suggest(Stats.build(**hot), now=0.1)
@@ -97,6 +98,18 @@ def test_moves_done_between_two_reports_cost_no_report() -> None:
         assert isinstance(move, Move)
         table[list(move.pgs)] = move.receiver
     assert table.sum() >= 3  # each of the three reports moved a group to site 1
+
+
+def test_guarded_the_batch_in_which_receivers_read_belongs_to_the_move() -> None:
+    policy = load(min_collection=0.1, guarded=True)
+    values: dict[str, Any] = {"sites": 2, "rows_in": [10] * 10, "busy": [1.0, 0.1], "idle": [0.0, 0.9], "seconds": 1.0}
+    table = np.zeros(10, dtype=int)
+    [move] = policy.suggest(Stats.build(**values, placement=table), 1.0)
+    assert isinstance(move, Move)
+    table[list(move.pgs)] = move.receiver
+    assert list(policy.suggest(Stats.build(**values, placement=table), 2.0)) == []
+    assert policy.collection == pytest.approx(1.0)  # as long as that batch
+    assert len(policy.suggest(Stats.build(**values, placement=table), 3.0)) == 1
 
 
 def test_a_refused_move_does_not_stop_the_rounds() -> None:
@@ -134,7 +147,7 @@ def test_every_move_brings_its_pair_closer_by_the_papers_formula(seed: int, grou
 
 def test_memory_moves_the_largest_group_in_memory_first() -> None:
     got = one_round(
-        FluxMemory(min_collection=1.0),
+        FluxMemory(min_collection=1.0, groups_per_move=1),
         sites=2,
         placement=[0, 0, 0, 1],
         bytes=[5, 7, 0, 5],
@@ -147,7 +160,7 @@ def test_memory_moves_the_largest_group_in_memory_first() -> None:
 def test_memory_shares_disk_work_out_when_everything_is_full() -> None:
     """Both sites are beyond their memory, the first by far; only groups on disk are left to move."""
     got = one_round(
-        FluxMemory(min_collection=1.0),
+        FluxMemory(min_collection=1.0, groups_per_move=1),
         sites=2,
         placement=[0, 0, 0, 1],
         bytes=[0, 0, 0, 0],
@@ -186,7 +199,6 @@ def test_hybrid_passes_over_an_idle_site_without_memory() -> None:
         {"min_collection": 0},
         {"min_collection": -1.0},
         {"imbalance": 0.5},
-        {"receiver_limit": 0.0},
         {"groups_per_move": 0},
     ],
 )
@@ -230,7 +242,7 @@ def test_a_pair_may_turn_round_some_rounds_later() -> None:
 
 
 def test_the_hybrid_does_not_turn_round_because_of_one_noisy_sample_either() -> None:
-    policy = FluxHybrid(min_collection=1.0)
+    policy = FluxHybrid(min_collection=1.0, groups_per_move=1, guarded=False)
     columns = {"rows_in": [40, 35, 25, 15, 5], "bytes": [1] * 5, "capacity": [100, 100]}
     assert one_round(policy, placement=[0, 0, 0, 1, 1], **columns, **busy(1.0, 0.2)) == [((0,), 0, 1)]
     after = Stats.build(seconds=1.0, placement=[1, 0, 0, 1, 1], **columns, **busy(0.78, 1.0))

@@ -31,6 +31,17 @@ def test_rows_beyond_the_budget_wait_and_the_results_stay_the_oracles(spark, dra
     assert run.epoch["stages"][0]["buffer"] == []
 
 
+def test_a_buffer_without_a_time_budget_lets_a_site_stop_when_the_others_are_done(spark, drain, collected):
+    batches = zipf_batches(5, 600, keys=400)
+    query = paced(last_three(spark, batches), 1e-3, SlowSites(sites=(0,), slowdown=3.0))
+    run = drain(query.adapt(sites=2, partitions=32, skew_buffer="64m"), collected)
+    assert collected.canonical() == expected(batches)
+    assert waiting(run)[0] == 0  # nothing is known about the others yet
+    assert max(waiting(run)) > 0
+    assert waiting(run)[-1] == 0
+    assert all(site["waiting_rows"] == 0 for epoch in run.epochs for site in epoch["stages"][0]["sites"][1:])
+
+
 def test_a_sink_that_evaluates_twice_sees_the_same_rows(spark, drain):
     batches = zipf_batches(3, 300, keys=100)
     found: list[dict[str, Any]] = []

@@ -137,7 +137,7 @@ class Adaptation:
         asked, copying = ahead.under_way(self.manager.running, state), list[Action]()
         actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
         if self.overflow is not None:
-            actions += self.manager.submit(self.overflow.suggest(stats, now), stats, now)
+            actions += self.manager.submit(self.overflow.suggest(self.manager.marked(stats), now), stats, now)
         for action in actions:
             if isinstance(action.suggestion, Spill | Unspill | Cleanup) and self.spillable:
                 state = self._to_or_from_disk(action, state, epoch, now)
@@ -145,6 +145,7 @@ class Adaptation:
             planned = self._planned(action, state, stats, records, epoch, now)
             if planned is None and self.remote and ahead.large(action):
                 copying.append(action)  # the group stays where it is until its receiver has a copy
+                self.manager.wait(action.id)
                 planned = state
             if planned is None:
                 planned = with_routing(state, self._carry_out(action, state.routing, stats, now))
@@ -152,10 +153,12 @@ class Adaptation:
         for action in asked:
             if not ahead.possible(action, state):
                 self.manager.finish(action.id, now, error="a restart has changed the sites meanwhile")
-            elif ahead.arrived(action, records, now):
-                state = with_routing(state, self._carry_out(action, state.routing, stats, now))
-            else:
+            elif not ahead.arrived(action, records, now):
                 copying.append(action)
+            elif not self._fits(action, stats):
+                self.manager.finish(action.id, now, error="the receiver has no memory left for them")
+            else:
+                state = with_routing(state, self._carry_out(action, state.routing, stats, now))
         following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
         if self.repartitioner is not None and not actions and not copying and not state.tracks:
             following = self._rebalance(following, stats, now)
@@ -181,6 +184,13 @@ class Adaptation:
             return others
         self._rescale, self.manager.hold = None, ""
         return [due, *others]  # in front, so that nothing can begin before it
+
+    def _fits(self, action: Action, stats: Stats) -> bool:
+        """Whether a receiver still has memory for what it was promised while it copied; others may take turns."""
+        move = action.suggestion
+        assert isinstance(move, Move)
+        size = sum(float(stats.bytes[stats.index(pg)]) for pg in move.pgs)
+        return not self.spillable or stats.site_bytes[move.receiver] + size <= stats.capacity[move.receiver]
 
     def _planned(
         self,
@@ -220,13 +230,14 @@ class Adaptation:
         horizons = self.operator.horizons(state.emitted, state.watermarks)
         late = overdue(state.segments, horizons, state.routing.size)
         late[list(state.unspilling)] = False
+        held = np.pad(self._held, (0, state.routing.size - len(self._held)))  # keys isolated just now held nothing
         for site in range(state.routing.sites):
             groups = np.flatnonzero(late & state.routing.owned(site))
             if len(groups):
                 pgs = tuple(int(group) for group in groups)
                 why = "their window has closed and they owe results"
-                self.manager.note(Cleanup(site=site, pgs=pgs, why=why), now, bytes=int(self._held[groups].sum()))
-        return cleanup(state, np.flatnonzero(late).tolist(), self._held)
+                self.manager.note(Cleanup(site=site, pgs=pgs, why=why), now, bytes=int(held[groups].sum()))
+        return cleanup(state, np.flatnonzero(late).tolist(), held)
 
     def _carry_out(self, action: Action, routing: Routing, stats: Stats, now: float) -> Routing:
         suggestion = action.suggestion
@@ -283,7 +294,7 @@ class Adaptation:
             SiteRecord(
                 site=record.site,
                 rows_in=sum(record.groups.worked),
-                rows_out=record.rows_out,
+                rows_out=record.rows_out - record.rows_owed,  # what the disk owed is no sign of productivity
                 busy=seconds,
                 idle=slowest - seconds,
                 pg=record.groups.group,

@@ -58,6 +58,7 @@ class Busy:
     """What is under way or resting: the part of the manager's state the checks need."""
 
     sites: dict[int, int] = field(default_factory=dict)  # site -> id of its adaptation
+    copying: dict[int, int] = field(default_factory=dict)  # site -> id of a move that waits for its copy
     everything: int | None = None  # id of an adaptation of the whole stage
     site_rest: dict[int, float] = field(default_factory=dict)  # site -> end of its cool-down
     group_rest: dict[int, float] = field(default_factory=dict)
@@ -135,11 +136,13 @@ def _occupied(suggestion: Suggestion, busy: Busy, now: float) -> str | None:
     if busy.everything is not None:
         return f"adaptation {busy.everything} of the whole stage is under way"
     sites = touches(suggestion)
+    # while a copy is under way nothing changes at either site, so other groups may go to disk and come back
+    taken = busy.sites if isinstance(suggestion, Spill | Unspill | Cleanup) else {**busy.sites, **busy.copying}
     if sites is None:
-        return f"{len(busy.sites)} sites are adapting" if busy.sites else None
+        return f"{len(taken)} sites are adapting" if taken else None
     for site in sites:
-        if site in busy.sites:
-            return f"site {site} is busy with adaptation {busy.sites[site]}"
+        if site in taken:
+            return f"site {site} is busy with adaptation {taken[site]}"
         if now < busy.site_rest.get(site, -np.inf):
             return f"site {site} rests until {busy.site_rest[site]:g}"
     return None

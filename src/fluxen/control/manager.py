@@ -4,8 +4,8 @@ The policies are in `fluxen.policies`, the checks in `fluxen.control.guards`. A 
 calls `step` once per micro-batch with fresh statistics, carries the returned actions out as part of the next epoch and
 calls `finish` for each. `snapshot` goes into the epoch; a manager restored from it goes on as if it had never stopped.
 
-Guarantee: at any time every site takes part in at most one unfinished action, and every suggestion ends up in the log
-exactly once, as an action or as a refusal with its reason.
+Guarantee: at any time every site takes part in at most one unfinished action, and in one move that waits for its copy
+(`wait`); every suggestion ends up in the log exactly once, as an action or as a refusal with its reason.
 
 >>> from fluxen.policies.base import Move, Stats
 >>> class Once:
@@ -92,11 +92,11 @@ class Manager:
     def step(self, stats: Stats, now: float) -> tuple[Action, ...]:
         """Ask the policy about this micro-batch and return what the next epoch has to carry out."""
         self._wake(now)
-        return self.submit(self.policy.suggest(self._marked(stats), now), stats, now)
+        return self.submit(self.policy.suggest(self.marked(stats), now), stats, now)
 
     def submit(self, suggestions: Sequence[Suggestion], stats: Stats, now: float) -> tuple[Action, ...]:
         """Guard suggestions from anywhere: the policy, or a user's `rescale` and `cleanup`."""
-        stats = self._marked(stats)
+        stats = self.marked(stats)
         accepted: list[Action] = []
         for suggestion in suggestions:
             held = self.hold if isinstance(suggestion, Move) else ""
@@ -108,6 +108,12 @@ class Manager:
             self._start(action)
             accepted.append(action)
         return tuple(accepted)
+
+    def wait(self, action_id: int) -> None:
+        """A move begins when its receiver has a copy: until then its groups stay, and its sites may spill others."""
+        for site in touches(self._running[action_id].suggestion) or ():
+            self._busy.sites.pop(site, None)
+            self._busy.copying[site] = action_id
 
     def finish(
         self, action_id: int, now: float, *, bytes: int | None = None, duration: float | None = None, error: str = ""
@@ -153,6 +159,7 @@ class Manager:
             "next_id": self._next_id,
             "next_refusal": self._next_refusal,
             "running": [action.to_dict() for action in self._running.values()],
+            "copying": sorted(set(self._busy.copying.values())),
             "site_rest": sorted(self._busy.site_rest.items()),
             "group_rest": sorted(self._busy.group_rest.items()),
             "policy": self.policy.snapshot(),
@@ -174,6 +181,8 @@ class Manager:
         )
         for data in state["running"]:
             self._start(Action.from_dict(data))
+        for action_id in state.get("copying", ()):
+            self.wait(int(action_id))
         self._fresh.clear()
         self._log.clear()
         self._refusals.clear()
@@ -184,7 +193,7 @@ class Manager:
                 self._log.append(event)
         self.policy.restore(state["policy"])
 
-    def _marked(self, stats: Stats) -> Stats:
+    def marked(self, stats: Stats) -> Stats:
         """The statistics with groups under way marked, which is how a policy learns that its moves go on."""
         moving = stats.moving.copy()
         for action in self._running.values():
@@ -208,7 +217,9 @@ class Manager:
             self._busy.everything = None
         else:
             for site in sites:
-                self._busy.sites.pop(site, None)
+                for held in (self._busy.sites, self._busy.copying):
+                    if held.get(site) == action.id:
+                        del held[site]
 
     def _rest(self, action: Action, now: float) -> None:
         if self.limits.site_cooldown > 0:

@@ -15,16 +15,26 @@ Guarantee: the tree returned is the cheapest of all trees of binary and ternary 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from fluxen.control.search import cheapest
 from fluxen.errors import ConfigError
 from fluxen.state.trees import Tree, canonical, members, nodes, read, write
-from fluxen.typing import Json
+from fluxen.typing import Floats, Json
 
 __all__ = ["Costs", "Observed", "Optimizer", "best_tree", "price"]
+
+SETTLED = 16
+"""Batches after which a tree is kept unless another one is clearly better."""
+_LASTING = 1.25
+"""Times `gain` that a tree must save by what is seen in the long run, if lately it did not save much more."""
+_STEADY = 0.1
+"""Weight of the newest batch in what is seen in the long run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,42 +132,27 @@ def best_tree(seen: Observed, costs: Costs) -> tuple[Tree, float]:
     (0, (1, 2))
     """
     inputs = tuple(range(seen.inputs))
-    best: dict[tuple[int, ...], tuple[float, Tree]] = {(i,): (0.0, i) for i in inputs}
-    for size in range(2, len(inputs) + 1):
-        for wanted in itertools.combinations(inputs, size):
-            best[wanted] = min(
-                (_put_together(split, best, wanted == inputs, seen, costs) for split in _splits(wanted)),
-                key=lambda found: (found[0], write(found[1])),
-            )
-    cost, tree = best[inputs]
     flat = price(inputs, seen, costs)
-    return (inputs, flat) if len(inputs) > 3 and flat < cost else (canonical(tree), cost)
+    if len(inputs) == 2:
+        return inputs, flat
+    tree, cost = cheapest(_combinations(seen), probe=costs.probe, make=costs.make, keep=costs.keep)
+    # the m-way join is a node of its own kind: it passes over rows that lack a partner before it combines anything
+    return (inputs, flat) if flat < cost else (canonical(tree), cost)
 
 
-def _put_together(
-    split: tuple[tuple[int, ...], ...],
-    best: Mapping[tuple[int, ...], tuple[float, Tree]],
-    root: bool,
-    seen: Observed,
-    costs: Costs,
-) -> tuple[float, Tree]:
-    own = _node_price(split, root, seen, costs)
-    return own + sum(best[part][0] for part in split), tuple(best[part][1] for part in split)
-
-
-def _splits(wanted: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Ways to divide a set into two or three parts, each once."""
-    head, rest = wanted[0], wanted[1:]
-    for labels in itertools.product(range(3), repeat=len(rest)):
-        used = set(labels) | {0}
-        if len(used) < 2 or (2 in used and 1 not in used):
-            continue
-        if 2 in used and labels.index(2) < labels.index(1):
-            continue  # the same parts under other labels
-        parts: list[list[int]] = [[head], [], []]
-        for i, label in zip(rest, labels):
-            parts[label].append(i)
-        yield tuple(tuple(part) for part in parts if part)
+def _combinations(seen: Observed) -> Floats:
+    """rows_i * F_i(S without i) for every input i and every set S with it, by bit mask."""
+    size = 1 << seen.inputs
+    masks = np.arange(size)
+    table = np.zeros((seen.inputs, size))
+    for i, fanout in enumerate(seen.fanout):
+        found = np.ones(size)
+        for j in range(seen.inputs):
+            found = np.where(masks >> j & 1, found * fanout.get(str(1 << j), 0.0), found)
+        for mask, mean in fanout.items():
+            found[int(mask)] = mean
+        table[i] = np.where(masks >> i & 1, seen.rows[i] * found[masks & ~(1 << i)], 0.0)
+    return table
 
 
 class Optimizer:
@@ -166,10 +161,21 @@ class Optimizer:
     gain      share of the work the new tree must save
     cooldown  seconds a site keeps a tree at least
     weight    of the newest batch among those observed
+    guarded   whether noise is kept from changing trees back and forth: a site goes back to the tree it has just left
+              only if that saves `gain` twice over; one that has kept its tree for `SETTLED` batches changes it only for
+              one that saves `gain` in the long run as well, and a quarter more if lately it did not save it twice over
+
+    Where what was seen has hardly changed since a search that found nothing better, there is no other search.
     """
 
     def __init__(
-        self, *, gain: float = 0.2, cooldown: float = 5.0, weight: float = 0.5, costs: Costs | None = None
+        self,
+        *,
+        gain: float = 0.2,
+        cooldown: float = 5.0,
+        weight: float = 0.5,
+        costs: Costs | None = None,
+        guarded: bool = True,
     ) -> None:
         if not 0 <= gain < 1 or cooldown < 0 or not 0 < weight <= 1:
             raise ConfigError(
@@ -177,28 +183,55 @@ class Optimizer:
                 f"{gain}, {cooldown} and {weight}"
             )
         self.gain, self.cooldown, self.weight, self.costs = gain, cooldown, weight, costs or Costs()
+        self.guarded = guarded
         self.seen: dict[int, Observed] = {}
+        self._steady: dict[int, Observed] = {}
+        self._batches: dict[int, int] = {}  # site -> batches since its tree changed, up to what matters
+        self._left: dict[int, str] = {}  # site -> the tree it had before
+        self._in_vain: dict[int, int] = {}  # site -> what was seen at the last search that found nothing better
         self._rest: dict[int, float] = {}
 
     def observe(self, site: int, data: Json) -> None:
         newest = Observed.of(data)
         known = self.seen.get(site)
-        fits = known is not None and known.inputs == newest.inputs
-        self.seen[site] = known.blended(newest, self.weight) if known is not None and fits else newest
+        if known is None or known.inputs != newest.inputs:
+            self.seen[site] = self._steady[site] = newest
+            self._batches[site] = 0
+            return
+        self.seen[site] = known.blended(newest, self.weight)
+        weight = max(_STEADY, 1 / (self._batches[site] + 2))
+        self._steady[site] = self._steady[site].blended(newest, weight)
+        self._batches[site] = min(self._batches[site] + 1, max(SETTLED, round(1 / _STEADY)))
 
     def suggest(self, site: int, tree: str, now: float) -> tuple[Tree, float, float] | None:
         """(a better tree, its price, the present one's) for a site that runs `tree`, or None."""
         seen = self.seen.get(site)
         if seen is None or sum(seen.rows) <= 0 or now < self._rest.get(site, now):
             return None
+        mark = _mark(seen, tree)
+        if self._in_vain.get(site) == mark:
+            return None
         present = price(read(tree), seen, self.costs)
         found, cost = best_tree(seen, self.costs)
         if write(found) == tree or cost >= (1 - self.gain) * present:
+            self._in_vain[site] = mark
             return None
-        return found, cost, present
+        return None if self.guarded and self._doubtful(site, tree, found, cost / present) else (found, cost, present)
 
-    def changed(self, site: int, now: float) -> None:
+    def _doubtful(self, site: int, tree: str, found: Tree, ratio: float) -> bool:
+        """Whether the new tree may only look better by chance."""
+        clear = ratio < (1 - self.gain) ** 2
+        if self._batches[site] < SETTLED:
+            return not clear and self._left.get(site) == write(found)
+        steady = self._steady[site]
+        lasting = price(found, steady, self.costs) / price(read(tree), steady, self.costs)
+        return lasting >= 1 - (1.0 if clear else _LASTING) * self.gain
+
+    def changed(self, site: int, now: float, left: str = "") -> None:
+        """A site has another tree than `left` from now on."""
         self._rest[site] = now + self.cooldown
+        self._batches[site] = 0
+        self._left[site] = left
 
     def forget(self, sites: int) -> None:
         """Drop what is known of sites beyond the first `sites`: they do not exist any more."""
@@ -208,9 +241,24 @@ class Optimizer:
     def snapshot(self) -> Json:
         return {
             "seen": {str(site): seen.to_json() for site, seen in self.seen.items()},
+            "steady": {str(site): seen.to_json() for site, seen in self._steady.items()},
+            "batches": {str(site): count for site, count in self._batches.items()},
+            "left": {str(site): tree for site, tree in self._left.items()},
+            "in_vain": {str(site): mark for site, mark in self._in_vain.items()},
             "rest": {str(site): end for site, end in self._rest.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.seen = {int(site): Observed.of(seen) for site, seen in state["seen"].items()}
+        self._steady = {int(site): Observed.of(seen) for site, seen in state.get("steady", state["seen"]).items()}
+        self._batches = {site: int(state.get("batches", {}).get(str(site), 0)) for site in self.seen}
+        self._left = {int(site): str(tree) for site, tree in state.get("left", {}).items()}
+        self._in_vain = {int(site): int(mark) for site, mark in state.get("in_vain", {}).items()}
         self._rest = {int(site): float(end) for site, end in state["rest"].items()}
+
+
+def _mark(seen: Observed, tree: str) -> int:
+    """The same as long as a site has this tree and nothing observed changes by more than about a tenth."""
+    values = [*seen.rows, *seen.spread, *(mean for fanout in seen.fanout for _, mean in sorted(fanout.items()))]
+    steps = np.round(np.log(np.maximum(values, 1e-6)) / np.log(1.1)).astype(np.int64)
+    return zlib.crc32(steps.tobytes(), zlib.crc32(tree.encode()))

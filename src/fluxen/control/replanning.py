@@ -106,7 +106,7 @@ class Planning:
 
     def replanned(self, state: StageState, suggestion: Replan, now: float) -> StageState:
         assert state.trees is not None
-        self.optimizer.changed(suggestion.site, now)
+        self.optimizer.changed(suggestion.site, now, state.trees.sites[suggestion.site])
         return replace(state, trees=state.trees.replanned(suggestion.site, read(suggestion.tree)))
 
     # ---- moves

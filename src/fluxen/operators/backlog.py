@@ -1,8 +1,9 @@
 """What a site has to do in one batch, piece by piece, and what of it waits: Flux's transient skew buffer (section 4).
 
-A site whose time budget is spent leaves the rest of its rows in a buffer: segments of their own, on sides beyond the
-operator's, one per input and arrival epoch, that move, survive crashes and are forgotten like all other segments. The
-next batch begins with them. A full buffer is back-pressure: the site goes on until what is left fits.
+A site whose time is over, because its time budget is spent or because the others are expected to be done, leaves the
+rest of its rows in a buffer: segments of their own, on sides beyond the operator's, one per input and arrival epoch,
+that move, survive crashes and are forgotten like all other segments. The next batch begins with them. A full buffer is
+back-pressure: the site goes on until what is left fits.
 
 Rows are worked off in pieces. A piece holds rows of one arrival epoch and of whole partition groups, and pieces come in
 the order (arrival epoch, group). So rows of one key are processed in the order of their batches and never together with
@@ -42,15 +43,16 @@ PIECES = 16
 class SkewBuffer:
     """How long a site works on a batch, and how much may wait when that time is over."""
 
-    seconds: float
+    seconds: float | None
+    """None for as long as the other sites are expected to take (`fluxen.control.pacing`)"""
     bytes: int
     piece_rows: int = 64
     """rows below which a piece is not cut further: every piece probes the whole state"""
 
     def __post_init__(self) -> None:
-        if not self.seconds > 0 or self.bytes < 1:
+        if (self.seconds is not None and not self.seconds > 0) or self.bytes < 1:
             raise ConfigError(
-                f"skew buffer: expected a time budget and a size above nothing, got {self.seconds} s and {self.bytes} B"
+                f"skew buffer: the time budget and the size must be positive, got {self.seconds} s and {self.bytes} B"
             )
 
 
@@ -237,7 +239,7 @@ class Backlog:
         ]
 
     def _may_stop(self, left: Sequence[Piece], spent: float) -> bool:
-        if self.limit is None or spent < self.limit.seconds:
+        if self.limit is None or self.limit.seconds is None or spent < self.limit.seconds:
             return False
         return sum(piece.bytes for piece in [*self.waiting, *left]) <= self.limit.bytes
 

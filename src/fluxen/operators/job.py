@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.base import Operator
@@ -35,11 +35,16 @@ class SiteJob:
     """how long a site may work on the batch and how much may wait; None for as long as it takes"""
     moment: int | None = None
     """time of all rows of this batch, in microseconds, where they have none of their own and state expires"""
+    budgets: tuple[float, ...] | None = None
+    """per site, how long it may work where the buffer does not say; None for as long as it takes"""
     follow: bool = False
     """a run before this one has begun this batch: what it decided counts, whether or not there is a limit now"""
     clock: Callable[[], float] = time.perf_counter
 
-    @property
-    def limit(self) -> SkewBuffer | None:
-        """The limit of this batch: nothing waits while a group moves by parallel track or trees differ."""
-        return None if self.before.tracks or self.before.trees is not None else self.buffer
+    def limit(self, site: int) -> SkewBuffer | None:
+        """A site's limit in this batch: nothing waits while a group moves by parallel track or trees differ."""
+        if self.buffer is None or self.before.tracks or self.before.trees is not None:
+            return None
+        if self.buffer.seconds is not None:
+            return self.buffer
+        return None if self.budgets is None else replace(self.buffer, seconds=self.budgets[site])

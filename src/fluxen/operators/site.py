@@ -194,7 +194,7 @@ class _Part:
             before=before,
             sides=self.operator.sides,
             inputs=self.share.inputs,
-            limit=self.job.limit,
+            limit=self.job.limit(self.site),
             follow=self.job.follow,
         )
         self.done = _Done(self.batch)

@@ -27,6 +27,10 @@ from fluxen.policies.rounds import Rounds, Tuner, Window
 
 __all__ = ["FluxHybrid"]
 
+_SPARE = 0.1
+"""Share of a site's memory that load balancing leaves alone: state that breathes a little must not reach the disk;
+twice as much once a placement has settled."""
+
 
 class FluxHybrid(Rounds):
     """Memory first, load second; the settings are those of the two policies it consists of."""
@@ -36,16 +40,16 @@ class FluxHybrid(Rounds):
         *,
         min_collection: float | Literal["auto"] = "auto",
         imbalance: float = 1.2,
-        receiver_limit: float = 0.9,
-        groups_per_move: int = 1,
+        groups_per_move: int = 16,
         tuner: Tuner | None = None,
+        guarded: bool = True,
     ) -> None:
-        super().__init__(min_collection=min_collection, tuner=tuner)
-        self._load = FluxLoad(imbalance=imbalance, receiver_limit=receiver_limit, groups_per_move=groups_per_move)
-        self._memory = FluxMemory(imbalance=imbalance)
+        super().__init__(min_collection=min_collection, tuner=tuner, guarded=guarded)
+        self._load = FluxLoad(imbalance=imbalance, groups_per_move=groups_per_move)
+        self._memory = FluxMemory(imbalance=imbalance, groups_per_move=groups_per_move)
 
     def pick(self, window: Window, stats: Stats) -> Sequence[Move]:
         if stats.site_spilled.any():
-            return self._memory.pick(window, stats)
-        room = np.maximum(stats.capacity - stats.site_bytes, 0.0)
-        return self._load.balance(window, stats, room, self.turned)
+            return self._memory.even_out(stats, self)
+        room = np.maximum(stats.capacity * (1 - _SPARE * (self.guarded + self.settled)) - stats.site_bytes, 0.0)
+        return self._load.balance(window, stats, room, self)

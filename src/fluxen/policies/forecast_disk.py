@@ -71,8 +71,9 @@ class ForecastDisk(LazyDisk):
         ahead: float = 3.0,
         threshold: float = 0.9,
         gap: float = 0.0,
+        guarded: bool = True,
     ) -> None:
-        super().__init__(threshold=threshold, gap=gap, spill=spill, unspill_below=0.0)
+        super().__init__(threshold=threshold, gap=gap, spill=spill, unspill_below=0.0, guarded=guarded)
         if not 0 <= memory < 1 or margin < 1 or inputs < 2 or ahead < 1:
             raise ConfigError(
                 "expected 0 <= memory < 1, margin >= 1, inputs >= 2 and ahead >= 1, got "
@@ -85,6 +86,7 @@ class ForecastDisk(LazyDisk):
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
         self._observe(stats)
+        self._count(now)
         busy: set[int] = set()
         made = self._return(stats, busy)
         made += self._cheapest(stats, busy)
@@ -113,17 +115,17 @@ class ForecastDisk(LazyDisk):
 
     def _level(self, stats: Stats, now: float, busy: set[int]) -> list[Suggestion]:
         """Even out pairs of sites, the fullest with the emptiest and so on, most productive groups first."""
-        if not self._rested(now):
+        if not self._ready(now):
             return []
-        order = [site for site in np.argsort(stats.site_bytes, kind="stable").tolist() if site not in busy]
+        order = [site for site in np.argsort(self._load(stats), kind="stable").tolist() if site not in busy]
         pairs = zip(order[::-1], order[: len(order) // 2])
         return [move for donor, receiver in pairs for move in self._even_out(stats, donor, receiver, now, busy)]
 
     def _even_out(self, stats: Stats, donor: int, receiver: int, now: float, busy: set[int]) -> list[Suggestion]:
-        high, low = float(stats.site_bytes[donor]), float(stats.site_bytes[receiver])
         if not self._apart(stats, donor, receiver):
             return []
-        rows, half = [], (high - low) / 2
+        low, half = float(stats.site_bytes[receiver]), self._amount(stats, donor, receiver)
+        rows = []
         for row in self._movable(stats, donor, now).tolist():
             size = float(stats.bytes[row])
             if size < 2 * half and low + size <= stats.capacity[receiver]:
@@ -159,14 +161,14 @@ class ForecastDisk(LazyDisk):
         rows = fill(stats, rows, short + _LASTS * growth)
         if stats.bytes[rows].sum() < self.spill * memory:
             return []
-        return self._pushed(stats, rows, busy, "cheapest of all sites")
+        self._made_room = named(stats, rows)
+        return self._push_all(stats, rows, busy, "cheapest of all sites")
 
-    def _pushed(self, stats: Stats, rows: Ints, busy: set[int], why: str) -> list[Suggestion]:
+    def _push_all(self, stats: Stats, rows: Ints, busy: set[int], why: str) -> list[Suggestion]:
         made: list[Suggestion] = []
         for site in np.unique(stats.placement[rows]).tolist():
             mine = rows[stats.placement[rows] == site]
             busy.add(site)
-            self._last[site] -= stats.bytes[mine].sum()
             made.append(Spill(site=site, pgs=named(stats, mine), why=why))
         return made
 
@@ -175,27 +177,29 @@ class ForecastDisk(LazyDisk):
         if self._wanted or not np.isfinite(stats.capacity).all():
             return []
         promise, density = self._promise(stats), self._density(stats)
+        margin = self.margin**2 if self._settled else self.margin
         for row in np.argsort(-promise, kind="stable").tolist():
             site = int(stats.placement[row])
             if promise[row] <= 0:
                 break
             if site in busy:
                 continue
-            needed = float(stats.spilled[row] - self._room(stats, site))
+            needed = float(stats.spilled[row] - self._spare(stats, site))
             rows = self._cheap_first(stats, busy | (set(range(stats.sites)) - {site}))
             rows = fill(stats, rows[rows != row], needed) if needed > 0 else rows[:0]
             freed = float(stats.bytes[rows].sum())
-            if freed < needed or self.margin * float((density[rows] * stats.bytes[rows]).sum()) > promise[row] * float(
-                stats.spilled[row]
-            ):
+            lost = float((density[rows] * stats.bytes[rows]).sum())
+            if freed < needed or margin * lost > promise[row] * float(stats.spilled[row]):
                 continue
             self._wanted = (int(stats.pg[row]),)
             if len(rows) == 0:
                 return self._return(stats, busy)
-            return self._pushed(stats, rows, busy, f"makes room for group {stats.pg[row]}, which has become productive")
+            return self._push_all(
+                stats, rows, busy, f"makes room for group {stats.pg[row]}, which has become productive"
+            )
         return []
 
-    def _room(self, stats: Stats, site: int) -> float:
+    def _spare(self, stats: Stats, site: int) -> float:
         """Bytes a site can take in and still run the next two batches."""
         return float(stats.capacity[site] - stats.site_bytes[site] - self.ahead * self._growth[site])
 
@@ -210,7 +214,6 @@ class ForecastDisk(LazyDisk):
             if stats.moving[row] or site in busy or stats.spilled[row] > free:
                 continue
             busy.add(site)
-            self._last[site] += stats.spilled[row]
             made.append(Unspill(site=site, pgs=(int(stats.pg[row]),), why="it has become productive"))
         return made
 

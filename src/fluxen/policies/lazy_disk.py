@@ -5,6 +5,12 @@ Spills are those of `fluxen.policies.local_disk`. Relocation is pairwise: when t
 `gap` seconds. The two never overlap on a site: a site that relocates does not spill in the same step (the modes of the
 paper), and a group with generations on disk does not relocate (Liu-05 section 6).
 
+The paper measures load in bytes in memory. On state that neither grows nor shrinks that would relocate for ever: memory
+falls with every spill and fills up again, and sites of unlike size never hold the same. So `guarded` (False for the
+paper's rule) measures the share of its memory that a site's state takes, on disk or not, up to all of it: a site that
+must spill is full, whenever one looks. Only what `fluxen.policies.active_disk` has pushed to make room does not count.
+After `SETTLED` gaps it takes the square of `threshold` to disturb a placement, and so does taking a relocation back.
+
 >>> policy = LazyDisk()
 >>> skewed = Stats.build(sites=2, placement=[0, 0, 0, 1], bytes=[30, 30, 30, 30], rank=[2, 0, 1, 0],
 ...                      capacity=[100, 100])
@@ -20,12 +26,16 @@ from typing import Any
 import numpy as np
 
 from fluxen.errors import ConfigError
-from fluxen.policies.base import Ints, Move, Stats, Suggestion
+from fluxen.policies.base import Floats, Ints, Move, Stats, Suggestion
 from fluxen.policies.local_disk import LocalDisk, named
 from fluxen.policies.victims import Victims, at_most, order
 
 __all__ = ["LazyDisk"]
 
+SETTLED = 16
+"""Gaps that small differences have to be put right, before only a clear one counts."""
+_KEPT = 16
+"""Relocations of which the way is remembered."""
 WORTH_MOVING = 0.02
 """Share of a site's memory below which a difference in load is not worth a relocation."""
 
@@ -35,6 +45,7 @@ class LazyDisk(LocalDisk):
 
     threshold  relocate when the least used memory is below this share of the most used (theta_r)
     gap        seconds between two relocations, at least (tau_m)
+    guarded    whether sawtooth memory and unlike sites are kept from relocating for ever; False for the paper's rule
     """
 
     def __init__(
@@ -48,6 +59,7 @@ class LazyDisk(LocalDisk):
         inactive_after: float = 60.0,
         unspill_below: float = 0.5,
         seed: int = 0,
+        guarded: bool = True,
     ) -> None:
         super().__init__(
             spill=spill,
@@ -59,51 +71,117 @@ class LazyDisk(LocalDisk):
         )
         if not 0 < threshold <= 1 or gap < 0:
             raise ConfigError(f"expected 0 < threshold <= 1 and gap >= 0 seconds, got {threshold} and {gap}")
-        self.threshold, self.gap = threshold, gap
+        self.threshold, self.gap, self.guarded = threshold, gap, guarded
         self._relocated: float | None = None
+        self._gaps, self._ticked = 0, -np.inf  # gaps in which small differences counted; when the last one began
+        self._asked: list[tuple[int, int, int, float]] = []  # (group, donor, receiver, when) of the last relocations
+        self._gave: list[tuple[int, int]] = []  # (donor, receiver) of relocations that happened, the last ones
+        self._made_room: tuple[int, ...] = ()  # groups asked to be pushed to make room for others
+        self._room: Floats = np.zeros(0)  # bytes on disk, per site, that were pushed to make room
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
         self._observe(stats)
+        self._count(now)
         busy: set[int] = set()
-        made = self._relocation(stats, now, busy) or self._instead(stats, now, busy)
+        made = self._relocation(stats, now, busy) if self._due(stats) else self._instead(stats, now, busy)
         return [*made, *self._spills(stats, now, busy), *self._unspills(stats, busy)]
+
+    def _observe(self, stats: Stats) -> None:
+        if len(self._room) != stats.sites:
+            self._room, self._gaps, self._gave = np.zeros(stats.sites), 0, []
+        elif len(self._where) == stats.groups:
+            pushed = self._pushed(stats) & np.isin(stats.pg, self._made_room)
+            more = np.bincount(stats.placement, weights=pushed * (stats.spilled - self._spilled), minlength=stats.sites)
+            self._room = np.minimum(self._room + more, stats.site_spilled)
+        self._made_room = ()
+        self._notice(stats)
+        super()._observe(stats)
+
+    def _count(self, now: float) -> None:
+        """One more gap, if one has passed."""
+        if now - self._ticked >= self.gap:
+            self._gaps, self._ticked = min(self._gaps + 1, SETTLED + 1), now
+
+    def _notice(self, stats: Stats) -> None:
+        """What became of the relocations asked for: under way or done, or refused."""
+        for pg, donor, receiver, when in self._asked:
+            row = stats.index(pg)
+            if row >= 0 and (stats.moving[row] or stats.placement[row] == receiver):
+                if self._relocated is None or when > self._relocated:
+                    self._gaps = 0 if self._settled else self._gaps
+                    self._relocated = when
+                if (donor, receiver) not in self._gave[-1:]:
+                    self._gave = [*self._gave, (donor, receiver)][-_KEPT:]
+        self._asked = []
 
     def _instead(self, stats: Stats, now: float, busy: set[int]) -> list[Suggestion]:
         """What to do about the cluster when its load is even; nothing here."""
         return []
 
-    def _rested(self, now: float) -> bool:
+    def _ready(self, now: float) -> bool:
         return self._relocated is None or now - self._relocated >= self.gap
 
+    @property
+    def _settled(self) -> bool:
+        return self.guarded and self._gaps > SETTLED
+
+    def _held(self, stats: Stats) -> Floats:
+        """Bytes of state that count as a site's load."""
+        if not self.guarded:
+            return stats.site_bytes
+        return np.asarray(stats.site_bytes + stats.site_spilled - self._room, dtype=np.float64)
+
+    def _load(self, stats: Stats) -> Floats:
+        """Per site: bytes, or the share of its memory that its state takes."""
+        held = self._held(stats)
+        if not self.guarded or not np.isfinite(stats.capacity).all():
+            return held
+        return np.minimum(held / stats.capacity, 1.0)
+
+    def _ends(self, stats: Stats) -> tuple[int, int]:
+        """The most and the least loaded site."""
+        load = self._load(stats)
+        return int(np.lexsort((self._held(stats), load))[-1]), int(np.argmin(load))
+
+    def _due(self, stats: Stats) -> bool:
+        """Whether the paper's test asks for a relocation."""
+        sender, receiver = self._ends(stats)
+        load = self._load(stats)
+        return stats.sites > 1 and load[sender] > 0 and bool(load[receiver] < self.threshold * load[sender])
+
     def _relocation(self, stats: Stats, now: float, busy: set[int]) -> list[Suggestion]:
-        if stats.sites < 2 or not self._rested(now):
+        sender, receiver = self._ends(stats)
+        if not self._ready(now) or not self._apart(stats, sender, receiver):
             return []
-        sender, receiver = int(np.argmax(stats.site_bytes)), int(np.argmin(stats.site_bytes))
-        if not self._apart(stats, sender, receiver):
-            return []
-        most, least = float(stats.site_bytes[sender]), float(stats.site_bytes[receiver])
-        amount = min((most - least) / 2, float(stats.capacity[receiver]) - least)
-        rows = at_most(stats, self._movable(stats, sender, now), amount)
+        rows = at_most(stats, self._movable(stats, sender, now), self._amount(stats, sender, receiver))
         return self._relocate(stats, rows, sender, receiver, now, busy)
+
+    def _amount(self, stats: Stats, sender: int, receiver: int) -> float:
+        """Bytes that make the two sites' loads equal, as far as the receiver has memory."""
+        held, memory = self._held(stats), stats.capacity
+        most, least = float(held[sender]), float(held[receiver])
+        half = (most - least) / 2
+        if self.guarded and np.isfinite(memory[sender] + memory[receiver]):
+            half = float((most * memory[receiver] - least * memory[sender]) / (memory[sender] + memory[receiver]))
+        return min(half, float(memory[receiver]) - least)
 
     def _apart(self, stats: Stats, sender: int, receiver: int) -> bool:
         """Whether two sites differ enough to relocate."""
-        most, least = float(stats.site_bytes[sender]), float(stats.site_bytes[receiver])
-        if most <= 0 or least / most >= self.threshold:
+        load, threshold = self._load(stats), self.threshold
+        if self._settled or (self.guarded and (receiver, sender) in self._gave):
+            threshold = threshold**2
+        if load[sender] <= 0 or load[receiver] >= threshold * load[sender]:
             return False
         memory = float(stats.capacity[sender])
-        return not np.isfinite(memory) or (most - least) / 2 >= WORTH_MOVING * memory
+        return not np.isfinite(memory) or self._amount(stats, sender, receiver) >= WORTH_MOVING * memory
 
     def _relocate(
         self, stats: Stats, rows: Ints, sender: int, receiver: int, now: float, busy: set[int]
     ) -> list[Suggestion]:
         if len(rows) == 0:
             return []
-        self._relocated = now
         busy.update((sender, receiver))
-        moved = float(stats.bytes[rows].sum())
-        self._last[sender] -= moved
-        self._last[receiver] += moved
+        self._asked += [(pg, sender, receiver, now) for pg in named(stats, rows)]
         most, least = stats.site_bytes[sender], stats.site_bytes[receiver]
         why = f"memory in use {least:.0f} against {most:.0f} bytes: below {self.threshold:g}"
         return [Move(pgs=named(stats, rows), donor=sender, receiver=receiver, why=why)]
@@ -113,8 +191,23 @@ class LazyDisk(LocalDisk):
         return rows[stats.spilled[rows] <= 0]
 
     def snapshot(self) -> dict[str, Any]:
-        return {**super().snapshot(), "relocated": self._relocated}
+        return {
+            **super().snapshot(),
+            "relocated": self._relocated,
+            "gaps": self._gaps,
+            "ticked": None if np.isinf(self._ticked) else self._ticked,
+            "asked": [list(asked) for asked in self._asked],
+            "gave": [list(pair) for pair in self._gave],
+            "made_room": list(self._made_room),
+            "room": self._room.tolist(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._relocated = None if state["relocated"] is None else float(state["relocated"])
+        self._gaps = int(state.get("gaps", 0))
+        self._ticked = -np.inf if state.get("ticked") is None else float(state["ticked"])
+        self._asked = [(int(pg), int(a), int(b), float(when)) for pg, a, b, when in state.get("asked", ())]
+        self._gave = [(int(donor), int(receiver)) for donor, receiver in state.get("gave", ())]
+        self._made_room = tuple(int(pg) for pg in state.get("made_room", ()))
+        self._room = np.array(state.get("room", ()), dtype=np.float64)

@@ -5,7 +5,11 @@ No group ever moves; this is what the papers call no-relocation, and what bounds
 
 A site spills when its state plus what a batch usually adds would pass its memory. It pushes `spill` of its state, first
 victims first (`fluxen.policies.victims`). When little of its memory is in use, because windows expired or sites were
-added, the most recently used groups that fit come back, which also emits what they owe.
+added, and it has not had to spill for `REST` batches, the most recently used groups that fit come back, which also
+emits what they owe.
+
+What it learns comes from what happened between two reports, not from what was suggested: a suggestion may be refused,
+and a move may wait for its copy.
 
 >>> policy = LocalDisk()
 >>> full = Stats.build(sites=1, placement=[0, 0, 0, 0], bytes=[30, 30, 30, 30], rank=[3, 0, 1, 2], capacity=[100])
@@ -21,10 +25,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fluxen.errors import ConfigError
-from fluxen.policies.base import Floats, Ints, Spill, Stats, Suggestion, Unspill
+from fluxen.policies.base import Bools, Floats, Ints, Spill, Stats, Suggestion, Unspill
 from fluxen.policies.victims import Victims, checked, fill, order
 
 __all__ = ["LocalDisk"]
+
+REST = 16
+"""Batches without a spill after which a site takes groups back: state that fills its memory again and again would only
+push them out once more."""
 
 
 class LocalDisk:
@@ -57,8 +65,12 @@ class LocalDisk:
         self.spill, self.victims, self.recency = spill, checked(victims), recency
         self.inactive_after, self.unspill_below, self.seed = inactive_after, unspill_below, seed
         self._rounds = 0
-        self._last: Floats = np.zeros(0)
         self._growth: Floats = np.zeros(0)
+        self._rested: Ints = np.zeros(0, dtype=np.int64)  # batches since a site spilled
+        # the last report, per group
+        self._bytes: Floats = np.zeros(0)
+        self._spilled: Floats = np.zeros(0)
+        self._where: Ints = np.zeros(0, dtype=np.int64)
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
         self._observe(stats)
@@ -66,13 +78,28 @@ class LocalDisk:
         return [*self._spills(stats, now, busy), *self._unspills(stats, busy)]
 
     def _observe(self, stats: Stats) -> None:
-        """Learn what a batch adds to a site's state."""
-        if len(self._last) != stats.sites:
-            self._last, self._growth = stats.site_bytes.copy(), np.zeros(stats.sites)
-            return
-        grown = stats.site_bytes - self._last
-        self._growth = np.where(grown > 0, np.maximum(grown, 0.8 * self._growth), self._growth)
-        self._last = stats.site_bytes.copy()
+        """Learn what a batch adds to a site's state: what groups grew by that stayed where they were."""
+        if len(self._growth) != stats.sites:
+            self._growth, self._rested = np.zeros(stats.sites), np.full(stats.sites, REST)
+        elif len(self._where) == stats.groups:
+            stayed = np.where(self._where == stats.placement, self._grown(stats), 0.0)
+            grown = np.bincount(stats.placement, weights=stayed, minlength=stats.sites)
+            faded = np.where(grown > 0, 0.8, 0.98) * self._growth
+            self._growth = np.maximum(grown, faded)
+            self._rested = np.minimum(self._rested + 1, REST)
+            self._rested[stats.placement[self._pushed(stats)]] = 0
+        self._bytes, self._spilled, self._where = stats.bytes, stats.spilled, stats.placement
+
+    def _pushed(self, stats: Stats) -> Bools:
+        """The groups that have more on disk than they had."""
+        return np.asarray((stats.spilled > self._spilled) & (self._where == stats.placement), dtype=np.bool_)
+
+    def _grown(self, stats: Stats) -> Floats:
+        """Bytes each group has got by new rows: neither what a spill took away nor what came back counts."""
+        grown = stats.bytes - self._bytes
+        came_back = np.where(stats.spilled > 0, 0.0, self._spilled)
+        grown = np.where(came_back > 0, np.maximum(grown - came_back, 0.0), grown)
+        return np.where(self._pushed(stats), stats.bytes, grown)
 
     def _expected(self, stats: Stats) -> Floats:
         """Each site's state after the next batch."""
@@ -109,32 +136,40 @@ class LocalDisk:
         if len(rows) == 0:
             return []
         busy.add(site)
-        self._last[site] -= stats.bytes[rows].sum()
         return [Spill(site=site, pgs=named(stats, rows), why=why)]
 
     def _unspills(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
         made: list[Suggestion] = []
         for site in np.flatnonzero(np.isfinite(stats.capacity)).tolist():
             room = self.unspill_below * float(stats.capacity[site]) - float(self._expected(stats)[site])
-            if room <= 0 or site in busy:
+            if room <= 0 or site in busy or self._rested[site] < REST:
                 continue
             rows = np.flatnonzero((stats.placement == site) & (stats.spilled > 0) & ~stats.moving)
             rows = rows[np.argsort(-stats.last_update[rows], kind="stable")]
             fits = rows[np.cumsum(stats.spilled[rows]) <= room]
             if len(fits):
                 busy.add(site)
-                self._last[site] += stats.spilled[fits].sum()
                 why = f"{room:.0f} bytes of memory to spare"
                 made.append(Unspill(site=site, pgs=named(stats, fits), why=why))
         return made
 
     def snapshot(self) -> dict[str, Any]:
-        return {"rounds": self._rounds, "last": self._last.tolist(), "growth": self._growth.tolist()}
+        return {
+            "rounds": self._rounds,
+            "growth": self._growth.tolist(),
+            "rested": self._rested.tolist(),
+            "bytes": self._bytes.tolist(),
+            "spilled": self._spilled.tolist(),
+            "where": self._where.tolist(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._rounds = int(state["rounds"])
-        self._last = np.array(state["last"], dtype=np.float64)
         self._growth = np.array(state["growth"], dtype=np.float64)
+        self._rested = np.array(state.get("rested", [REST] * len(self._growth)), dtype=np.int64)
+        self._bytes = np.array(state.get("bytes", ()), dtype=np.float64)
+        self._spilled = np.array(state.get("spilled", ()), dtype=np.float64)
+        self._where = np.array(state.get("where", ()), dtype=np.int64)
 
 
 def named(stats: Stats, rows: Ints) -> tuple[int, ...]:

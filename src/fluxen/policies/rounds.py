@@ -5,6 +5,13 @@ round collects statistics for a while, asks for at most one move per pair of sit
 done. The next collection is as long as that wait was, or half the previous collection if nothing moved, and never
 shorter than the minimum. So even bad decisions leave half of the time for work.
 
+A report that says how busy sites were is a sample. `fluxen.policies.evidence` keeps what the collections since the last
+move say together and how far reports scatter, and policies ask it how sure they can be. Three rules are ours, because a
+micro-batch is a noisy sample, and `guarded=False` leaves them out: an imbalance counts only beyond its own standard
+error; after `SETTLED` rounds a placement is settled, and disturbed only by a clear imbalance, the square of what else
+is enough, which begins another `SETTLED` rounds; and the first batch after a move belongs to the move, because in it
+the receivers read what they were given.
+
 The minimum decides how noisy a sample may be. The paper sweeps it by hand and names its tuning as future work; `Tuner`
 does it: a group that moves again within a few rounds says that the sample was too short, so the minimum doubles; rounds
 without that let it shrink again. Guarantee: the value stays within [floor, ceiling], and a policy that keeps moving the
@@ -21,31 +28,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from fluxen.errors import ConfigError
-from fluxen.policies.base import Bools, Floats, Ints, Move, Stats, Suggestion, utilization
+from fluxen.policies.base import Bools, Floats, Ints, Move, Stats, Suggestion
+from fluxen.policies.evidence import Evidence, Window
 
-__all__ = ["Rounds", "Tuner", "Window"]
+__all__ = ["SETTLED", "Rounds", "Tuner", "Window"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """What one collection summed up: time per site, rows processed per partition group.
-
-    Rows processed are those that came in and those that went out: to a join a popular key is little input, much work.
-    """
-
-    busy: Floats
-    idle: Floats
-    rows: Floats
-
-    @property
-    def utilization(self) -> Floats:
-        return utilization(self.busy, self.idle)
+SETTLED = 16
+"""Rounds that small imbalances have to be put right, before only a clear one counts."""
 
 
 class Tuner:
@@ -88,13 +82,23 @@ class Rounds(ABC):
     """The round every Flux policy follows; a policy says in `pick` what to move.
 
     min_collection  seconds a collection lasts at least, or "auto" to let it tune itself
+    guarded         whether noise is kept from moving groups; False for the paper's policy as it is
     """
 
-    def __init__(self, *, min_collection: float | Literal["auto"] = "auto", tuner: Tuner | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        min_collection: float | Literal["auto"] = "auto",
+        tuner: Tuner | None = None,
+        guarded: bool = True,
+    ) -> None:
         if min_collection != "auto" and not min_collection > 0:
             raise ConfigError(f"min_collection: expected a positive number of seconds or 'auto', got {min_collection}")
         self._fixed = None if min_collection == "auto" else float(min_collection)
         self._tuner = tuner or Tuner()
+        self.guarded = guarded
+        self.evidence = Evidence()
+        self._rounds = 0  # since the first one, or since a clear imbalance
         self._length = self.min_collection
         self._since: float | None = None  # start of the running collection or move phase
         self._pending: list[tuple[int, int]] = []  # (group, receiver) asked for; empty while collecting
@@ -102,11 +106,18 @@ class Rounds(ABC):
         self._gave: dict[tuple[int, int], int] = {}  # (donor, receiver) -> rounds since a group went that way
         self._seen_moving = False
         self._window: Window | None = None
-        self._pg: Ints = np.zeros(0, dtype=np.int64)
 
     @abstractmethod
     def pick(self, window: Window, stats: Stats) -> Sequence[Move]:
         """The moves that end this collection."""
+
+    def factor(self, imbalance: float, pairs: int) -> Floats:
+        """Per pair, the ratio it must reach before noise is considered."""
+        return np.full(pairs, imbalance**2 if self.settled else imbalance)
+
+    @property
+    def settled(self) -> bool:
+        return self.guarded and self._rounds >= SETTLED
 
     @property
     def min_collection(self) -> float:
@@ -130,6 +141,7 @@ class Rounds(ABC):
         if self._since is None or now - self._since < self._length * (1 - 1e-9) or self._window is None:
             return ()
         moves = self.pick(self._window, stats)
+        self.evidence.ended(self._window, moved=bool(moves))
         self._window, self._since, self._seen_moving = None, now, False
         self._pending = [(pg, move.receiver) for move in moves for pg in move.pgs]
         self._pairs = [(move.donor, move.receiver) for move in moves]
@@ -146,6 +158,9 @@ class Rounds(ABC):
         moved = [
             pg for (row, receiver), (pg, _) in zip(rows, self._pending) if row >= 0 and stats.placement[row] == receiver
         ]
+        if self.guarded and moved and not self._seen_moving:
+            # switched between two reports: the batch in which the receivers read the state is what the move took
+            self._seen_moving, self._since = True, now - stats.seconds
         lasted = now - (self._since or 0.0) if self._seen_moving else 0.0
         self._next_collection(lasted if moved else self._length / 2, moved)
         arrived = set(moved)
@@ -158,21 +173,23 @@ class Rounds(ABC):
 
     def _next_collection(self, wanted: float, moved: Sequence[int]) -> None:
         self._tuner.ended(moved)
+        self._rounds = 0 if moved and self.settled else self._rounds + (not self.settled)
         self._gave = {pair: age + 1 for pair, age in self._gave.items() if age + 1 < self._tuner.memory}
         self._length = max(wanted, self.min_collection)
 
     def _collect(self, stats: Stats, now: float) -> None:
-        known, rows = self._window, stats.rows_in + stats.rows_out
-        if known is None or len(known.busy) != stats.sites or not np.array_equal(self._pg, stats.pg):
-            self._pg = stats.pg
-            self._window = Window(busy=stats.busy, idle=stats.idle, rows=rows)
-            if self._since is None or known is not None:  # the first report, or another set of sites or groups
-                self._since = now - stats.seconds
-            return
-        self._window = Window(busy=known.busy + stats.busy, idle=known.idle + stats.idle, rows=known.rows + rows)
+        known, newest = self._window, Window.of(stats)
+        if not self.evidence.fits(stats):
+            self.evidence.forget(stats)
+            self._rounds = 0
+            if known is not None:  # another set of sites or groups
+                known, self._since = None, None
+        self.evidence.observe(stats)
+        if self._since is None:
+            self._since = now - stats.seconds
+        self._window = newest if known is None else known + newest
 
     def snapshot(self) -> dict[str, Any]:
-        window = self._window
         return {
             "length": self._length,
             "since": self._since,
@@ -180,15 +197,10 @@ class Rounds(ABC):
             "pairs": [list(p) for p in self._pairs],
             "gave": [[*pair, age] for pair, age in self._gave.items()],
             "seen_moving": self._seen_moving,
+            "rounds": self._rounds,
             "tuner": self._tuner.snapshot(),
-            "window": None
-            if window is None
-            else {
-                "pg": self._pg.tolist(),
-                "busy": window.busy.tolist(),
-                "idle": window.idle.tolist(),
-                "rows": window.rows.tolist(),
-            },
+            "evidence": self.evidence.snapshot(),
+            "window": None if self._window is None else self._window.to_json(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -198,14 +210,10 @@ class Rounds(ABC):
         self._pairs = [(int(donor), int(receiver)) for donor, receiver in state.get("pairs", ())]
         self._gave = {(int(donor), int(receiver)): int(age) for donor, receiver, age in state.get("gave", ())}
         self._seen_moving = bool(state["seen_moving"])
+        self._rounds = int(state.get("rounds", 0))
         self._tuner.restore(state["tuner"])
-        window = state["window"]
-        if window is None:
-            self._window, self._pg = None, np.zeros(0, dtype=np.int64)
-            return
-        self._pg = np.asarray(window["pg"], dtype=np.int64)
-        self._window = Window(
-            busy=np.asarray(window["busy"], dtype=np.float64),
-            idle=np.asarray(window["idle"], dtype=np.float64),
-            rows=np.asarray(window["rows"], dtype=np.float64),
-        )
+        self.evidence = Evidence()
+        self._window = None
+        if "evidence" in state:  # an older checkpoint starts a new collection
+            self.evidence.restore(state["evidence"])
+            self._window = None if state["window"] is None else Window.from_json(state["window"])

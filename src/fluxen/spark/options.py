@@ -46,10 +46,11 @@ class Adapt:
     placement: tuple[float, ...] | None = None
     """share of the partition groups each site starts with, such as (0.6, 0.2, 0.2); None for equal shares"""
     time_budget: str | timedelta | None = None
-    """how long a site may work on a batch, such as "2 seconds"; rows beyond it wait in the skew buffer; None for no
-    limit and no buffer"""
-    skew_buffer: str | int = "64m"
-    """rows that may wait at a site; beyond that the site goes on working, whatever its time budget"""
+    """how long a site may work on a batch, such as "2 seconds"; rows beyond it wait in the skew buffer; None, with a
+    skew buffer, for as long as the other sites are expected to take"""
+    skew_buffer: str | int | None = None
+    """rows that may wait at a site, such as "64m"; beyond that it goes on working, however long that takes; None for
+    none, or for 64 MB with a time budget"""
     clock: Literal["wall", "event"] = "wall"
     """what policies count: time on the wall, or event time for replays"""
     balance: Literal["auto", "mslb", "ptlb"] = "auto"
@@ -102,10 +103,12 @@ class Adapt:
     @property
     def buffer(self) -> SkewBuffer | None:
         """`time_budget` and `skew_buffer` as sites take them."""
-        if self.time_budget is None:
+        if self.time_budget is None and self.skew_buffer is None:
             return None
-        seconds = microseconds(self.time_budget, "time_budget", positive=True) / 1e6
-        return SkewBuffer(seconds=seconds, bytes=parse_size(self.skew_buffer, "skew_buffer"))
+        size = parse_size("64m" if self.skew_buffer is None else self.skew_buffer, "skew_buffer")
+        if self.time_budget is None:
+            return SkewBuffer(seconds=None, bytes=size)
+        return SkewBuffer(seconds=microseconds(self.time_budget, "time_budget", positive=True) / 1e6, bytes=size)
 
     @property
     def merge_limit(self) -> int:

@@ -34,6 +34,7 @@ from fluxen.control.coordinator import (
 )
 from fluxen.control.latency import mean_latency
 from fluxen.control.optimizer import Optimizer
+from fluxen.control.pacing import budgets
 from fluxen.control.replanning import Planning
 from fluxen.control.spilling import cleaning_up, owes
 from fluxen.errors import CheckpointError, ConfigError, FluxenError
@@ -417,6 +418,7 @@ class Run:
                 piece_bytes=self._options.piece_bytes,
                 buffer=self._query.options.buffer,
                 moment=moment if plan.stage.on_arrival else None,
+                budgets=budgets(before, number),
                 follow=before.number + 1 == self._resumed,
             )
             frame = run_stage(self._marked(frame, number, state.routing.sites), plan.wire, job, plan.schema, self._pins)

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.coordinator import Stage, advance, arrival, expected, first_epoch, flush_due
+from fluxen.control.pacing import budgets
 from fluxen.control.rerouting import with_routing
 from fluxen.control.rotation import Memory
 from fluxen.control.spilling import cleaning_up
@@ -255,6 +256,7 @@ class Bench:
                 track_heavy=True,
                 piece_bytes=self.piece_bytes,
                 buffer=self.buffer,
+                budgets=budgets(before, number),
                 follow=before.number + 1 == self._resumed,
                 clock=self.clock,
                 moment=moment if stage.stage.on_arrival else None,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluxen.experiments.figure import Claim, Figure, Row, RunOptions
-from fluxen.experiments.flux.common import draw, simulate
+from fluxen.experiments.flux.common import PAPER, draw, simulate
 from fluxen.policies import FluxLoad, Static
 from fluxen.policies.base import Policy
 from fluxen.sim.load import CpuLoad
@@ -36,7 +36,7 @@ def run(options: RunOptions) -> list[Row]:
 
 
 def _mean(options: RunOptions, setting: Any, scenario: Scenario) -> float:
-    policy: Policy = Static() if setting == "static" else FluxLoad(min_collection=setting)
+    policy: Policy = Static() if setting == "static" else FluxLoad(min_collection=setting, **PAPER)
     where = f"{len(scenario.loads) * LOADED} sites loaded, seed {scenario.seed}"
     return simulate(options, f"{setting}, {where}", scenario, policy).mean
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,10 @@ from fluxen.experiments.figure import Row, RunOptions, pyplot, save
 from fluxen.policies.base import Policy
 from fluxen.sim.simulator import Result, Scenario, Simulator
 
-__all__ = ["draw", "offloaded", "simulate", "steady"]
+__all__ = ["PAPER", "draw", "offloaded", "simulate", "steady"]
+
+PAPER: dict[str, Any] = {"groups_per_move": 1, "guarded": False}
+"""Settings of a policy that does what the paper's does, and no more."""
 
 
 def simulate(options: RunOptions, label: str, scenario: Scenario, policy: Policy) -> Result:

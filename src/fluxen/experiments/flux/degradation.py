@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fluxen.experiments.figure import Claim, Figure, Row, RunOptions
-from fluxen.experiments.flux.common import draw, simulate
+from fluxen.experiments.flux.common import PAPER, draw, simulate
 from fluxen.policies import FluxLoad, Static
 from fluxen.sim.load import PERTURBED, CpuLoad
 from fluxen.sim.simulator import Scenario
@@ -26,7 +26,7 @@ def run(options: RunOptions) -> list[Row]:
         loads = (CpuLoad(sites=chosen),) if chosen else ()
         scenario = Scenario(seconds=50.0, step=4e-3, report=0.012, loads=loads, seed=options.seed)
         static = simulate(options, f"static, {count} sites", replace(scenario, seconds=16.0), Static())
-        balanced = simulate(options, f"balanced, {count} sites", scenario, FluxLoad(min_collection=0.1))
+        balanced = simulate(options, f"balanced, {count} sites", scenario, FluxLoad(min_collection=0.1, **PAPER))
         ideal = scenario.cluster.peak * (1 - (1 - PERTURBED) * count / 32)
         rows.append({"perturbed": count, "ideal": ideal, "static": static.steady(6), "balanced": balanced.steady(15)})
     return rows

@@ -32,7 +32,7 @@ def run(options: RunOptions) -> list[Row]:
         for count in options.params.get("counts", COUNTS):
             load = SlowSites(sites=tuple(range(count)), slowdown=1 / PERTURBED)
             static = spark.run(f"static, {count} sites", batches[: _LAST + 1], Static(), load)
-            balanced = spark.run(f"balanced, {count} sites", batches, FluxLoad(groups_per_move=4), load)
+            balanced = spark.run(f"balanced, {count} sites", batches, FluxLoad(groups_per_move=4, guarded=False), load)
             rows.append(
                 {
                     "perturbed": count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fluxen.experiments.figure import Claim, Figure, Row, RunOptions
-from fluxen.experiments.flux.common import draw, simulate, steady
+from fluxen.experiments.flux.common import PAPER, draw, simulate, steady
 from fluxen.experiments.flux.memory import MEMORY_CLUSTER
 from fluxen.policies import FluxHybrid, FluxLoad, FluxMemory, Static
 from fluxen.policies.base import Policy
@@ -29,9 +29,9 @@ def run(options: RunOptions) -> list[Row]:
     )
     policies: dict[str, Policy] = {
         "static": Static(),
-        "load": FluxLoad(min_collection=0.1),
-        "memory": FluxMemory(min_collection=0.1),
-        "hybrid": FluxHybrid(min_collection=0.1),
+        "load": FluxLoad(min_collection=0.1, **PAPER),
+        "memory": FluxMemory(min_collection=0.1, **PAPER),
+        "hybrid": FluxHybrid(min_collection=0.1, **PAPER),
     }
     results = {name: simulate(options, name, scenario, policy) for name, policy in policies.items()}
     rows: list[Row] = []

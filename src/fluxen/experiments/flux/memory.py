@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fluxen.experiments.figure import Claim, Figure, Row, RunOptions
-from fluxen.experiments.flux.common import draw, simulate, steady
+from fluxen.experiments.flux.common import PAPER, draw, simulate, steady
 from fluxen.policies import FluxMemory, Static
 from fluxen.sim.cluster import Cluster
 from fluxen.sim.load import MemoryLoad
@@ -24,7 +24,7 @@ def run(options: RunOptions) -> list[Row]:
     pressed = replace(quiet, loads=(MemoryLoad(sites=(0,), at=START, memory=512e6),))
     unloaded = simulate(options, "ample memory", replace(quiet, seconds=min(seconds, 20.0)), Static())
     static = simulate(options, "static", pressed, Static())
-    moved = simulate(options, "memory policy", pressed, FluxMemory(min_collection=0.1))
+    moved = simulate(options, "memory policy", pressed, FluxMemory(min_collection=0.1, **PAPER))
     return [
         {
             "second": float(static.seconds[i]),

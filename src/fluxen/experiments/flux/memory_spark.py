@@ -58,7 +58,7 @@ def run(options: RunOptions) -> list[Row]:
             "seconds_per_byte": ample.busy[-1] / (short[SITE] / 4),
         }
         static = spark.run("static", batches[: 2 * count // 3], Static(), Filled(), **settings)
-        moved = spark.run("memory policy", batches, FluxMemory(), Filled(), **settings)
+        moved = spark.run("memory policy", batches, FluxMemory(groups_per_move=1, guarded=False), Filled(), **settings)
     given = moved.offloaded(SITE)
     fed = sum(table.num_rows for table in batches[: static.batches]) + sum(table.num_rows for table in batches)
     return [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fluxen.experiments.figure import Claim, Figure, Row, RunOptions
-from fluxen.experiments.flux.common import draw, offloaded, simulate, steady
+from fluxen.experiments.flux.common import PAPER, draw, offloaded, simulate, steady
 from fluxen.policies import FluxLoad, Static
 from fluxen.sim.load import CpuLoad
 from fluxen.sim.simulator import Scenario
@@ -23,7 +23,7 @@ def run(options: RunOptions) -> list[Row]:
     loaded = replace(quiet, loads=(CpuLoad(sites=(SITE,), start=START),))
     unloaded = simulate(options, "without load", quiet, Static())
     static = simulate(options, "static", loaded, Static())
-    policy = FluxLoad(min_collection=float(options.params.get("min_collection", 0.1)))
+    policy = FluxLoad(min_collection=float(options.params.get("min_collection", 0.1)), **PAPER)
     balanced = simulate(options, "load balancing", loaded, policy)
     given = offloaded(balanced, SITE)
     return [

@@ -30,7 +30,7 @@ def run(options: RunOptions) -> list[Row]:
     load = SlowSites(sites=(SITE,), slowdown=1 / PERTURBED, since=START * SECOND)
     with stage(options) as spark:
         static = spark.run("static", batches, Static(), load)
-        balanced = spark.run("load balancing", batches, FluxLoad(groups_per_move=3), load)
+        balanced = spark.run("load balancing", batches, FluxLoad(groups_per_move=3, guarded=False), load)
     given = balanced.offloaded(SITE)
     return [
         {

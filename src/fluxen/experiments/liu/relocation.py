@@ -34,7 +34,7 @@ def run_thresholds(options: RunOptions) -> list[Row]:
     rows = trial(options, "no relocation", workload, sites=2, policy=Static()).rows("all-mem")
     for threshold in (0.5, 0.7, 0.9):
         label = f"{threshold:.0%}"
-        policy = LazyDisk(threshold=threshold, gap=45.0)
+        policy = LazyDisk(threshold=threshold, gap=45.0, guarded=False)
         rows += trial(options, label, workload, sites=2, policy=policy).rows(label)
     return rows
 
@@ -44,7 +44,9 @@ def run_gaps(options: RunOptions) -> list[Row]:
     rows = trial(options, "no relocation", workload, sites=2, policy=Static()).rows("all-mem")
     for gap in (15.0, 30.0, 45.0):
         label = f"every {gap:.0f} s"
-        rows += trial(options, label, workload, sites=2, policy=LazyDisk(threshold=0.9, gap=gap)).rows(label)
+        rows += trial(options, label, workload, sites=2, policy=LazyDisk(threshold=0.9, gap=gap, guarded=False)).rows(
+            label
+        )
     return rows
 
 
@@ -98,9 +100,9 @@ def gap_claims(rows: list[Row]) -> list[Claim]:
 def run_balance(options: RunOptions) -> list[Row]:
     workload = _workload(options, ALTERNATING)
     rows = trial(options, "no relocation", workload, sites=2, policy=Static()).rows("no-relocation")
-    return rows + trial(options, "with relocation", workload, sites=2, policy=LazyDisk(threshold=0.9, gap=45.0)).rows(
-        "with-relocation"
-    )
+    return rows + trial(
+        options, "with relocation", workload, sites=2, policy=LazyDisk(threshold=0.9, gap=45.0, guarded=False)
+    ).rows("with-relocation")
 
 
 def balance_claims(rows: list[Row]) -> list[Claim]:
@@ -123,7 +125,10 @@ def balance_claims(rows: list[Row]) -> list[Claim]:
 def run_versus_spill(options: RunOptions) -> list[Row]:
     workload = _workload(options, SKEWED)
     memory = int(0.45 * workload.state_bytes)
-    policies = {"no-relocation": LocalDisk(unspill_below=0.0), "with-relocation": LazyDisk(threshold=0.8, gap=45.0)}
+    policies = {
+        "no-relocation": LocalDisk(unspill_below=0.0),
+        "with-relocation": LazyDisk(threshold=0.8, gap=45.0, guarded=False),
+    }
     rows: list[Row] = []
     for label, policy in policies.items():
         made = trial(options, label, workload, sites=3, memory=memory, policy=policy, placement=(0.6, 0.2, 0.2))

@@ -52,7 +52,7 @@ def run_lazy(options: RunOptions) -> list[Row]:
     for name, share in (("", 0.25), (" (extreme)", 0.11)):
         policies: dict[str, Policy] = {
             "no-relocation": LocalDisk(unspill_below=0.0),
-            "lazy-disk": LazyDisk(threshold=0.8, gap=45.0),
+            "lazy-disk": LazyDisk(threshold=0.8, gap=45.0, guarded=False),
         }
         for label, policy in policies.items():
             memory = int(share * workload.state_bytes)
@@ -89,8 +89,8 @@ def _compare(workload: Workload) -> Callable[[RunOptions], list[Row]]:
     def run(options: RunOptions) -> list[Row]:
         scaled = _workload(options, workload)
         policies: dict[str, Policy] = {
-            "lazy-disk": LazyDisk(threshold=0.8, gap=45.0),
-            "active-disk": ActiveDisk(threshold=0.8, gap=45.0, productivity=2.0),
+            "lazy-disk": LazyDisk(threshold=0.8, gap=45.0, guarded=False),
+            "active-disk": ActiveDisk(threshold=0.8, gap=45.0, productivity=2.0, guarded=False),
             "forecast-disk": ForecastDisk(),
         }
         rows: list[Row] = []
