@@ -12,7 +12,7 @@ from statistics import median
 import fluxen.testing as ft
 from fluxen import partitioning, policies
 from fluxen.bench.soak.queries import LAST, QUERIES, SCHEMA, WINDOW, WITHIN, Drift, Soaked
-from fluxen.bench.soak.samples import Sample, checkpoint_size, resident_mb
+from fluxen.bench.soak.samples import Sample, checkpoint_size, compress, resident_mb
 from fluxen.operators import functions as fx
 
 EVERY = 10
@@ -72,4 +72,5 @@ def _stage(query: Soaked) -> ft.BenchStage:
 
 
 if __name__ == "__main__":
+    compress()
     main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

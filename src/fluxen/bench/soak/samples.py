@@ -7,7 +7,9 @@ import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-__all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "load", "resident_mb"]
+from fluxen.state import events as event_log
+
+__all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "compress", "load", "resident_mb"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,11 @@ class Sample:
 
 
 COLUMNS = tuple(field.name for field in fields(Sample) if field.name != "batch")
+
+
+def compress() -> None:
+    """Shorten the log of events as the month is shortened: so few batches would not fill it otherwise."""
+    event_log.SMALL, event_log.ROLLED, event_log.MOST = 4, 8, 16
 
 
 def load(path: Path) -> list[Sample]:

@@ -14,7 +14,7 @@ import fluxen as fx
 from fluxen.bench.data import write_tables
 from fluxen.bench.memory import footprint
 from fluxen.bench.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Drift, Soaked
-from fluxen.bench.soak.samples import Sample, checkpoint_size, resident_mb
+from fluxen.bench.soak.samples import Sample, checkpoint_size, compress, resident_mb
 from fluxen.bench.spark.sources import stream
 
 EVERY = 5
@@ -96,4 +96,5 @@ def _built(query: Soaked, inputs: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
+    compress()
     main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
