@@ -350,8 +350,9 @@ def join_cases(draw: Any, plan: str = "mjoin", *, steady: bool = False) -> Case:
     elif form == "between":
         limits, fits, condition = draw(pair_limits(names))
     if steady:
+        lags = [draw(st.sampled_from([0, 0, 0, 4 * SECOND, 12 * SECOND]), label="lag of an input") for _ in schemas]
         batches = [
-            [draw(tables(schema, keys, 3, number * SECOND, SECOND)) for schema in schemas]
+            [draw(tables(schema, keys, 3, number * SECOND - lag, SECOND)) for schema, lag in zip(schemas, lags)]
             for number in range(draw(st.integers(6, 14)))
         ]
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,10 +13,11 @@ from fluxen.cli.inspect import inspect
 from fluxen.control import spilling
 from fluxen.errors import DamagedError, StorageError
 from fluxen.operators import spilling as site_spilling
+from fluxen.operators.backlog import SkewBuffer
 from fluxen.operators.join import Join, OutputColumn, pair_bounds
 from fluxen.policies import ActiveDisk, ForecastDisk, LazyDisk, LocalDisk
-from fluxen.state.generations import on_disk, owing
-from fluxen.state.segment import _verified
+from fluxen.state.generations import chosen, left_on_disk, on_disk, owing, relabeled, settled
+from fluxen.state.segment import SegmentRef, _verified
 
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", TIME), ("v", pa.int64())])
@@ -232,6 +235,115 @@ def test_merging_active_runs_keeps_dead_rows_that_owe_to_a_generation_on_disk(tm
     assert [pair for pair in found if pair != (0, 0)] == [(10, 20), (10, 21)]
 
 
+def test_a_row_that_is_dead_on_arrival_still_owes_to_groups_cleaned_up_in_that_batch(tmp_path):
+    query = bench(tmp_path, within="3 seconds")
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
+    query.step(1, [rows((2, 100, 0)), rows()], change=clean)  # a is far ahead, b has shown nothing
+    found = pairs(query.step(2, [rows(), rows((1, 2, 20))]))
+    found += pairs(query.step(3, [rows(), rows()])) + pairs(query.cleanup())
+    assert found == [(10, 20)]
+
+
+@pytest.mark.parametrize("spilled", [True, False])
+def test_rows_in_pieces_keep_what_they_owe_to_active_rows_being_cleaned_up(tmp_path, spilled):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds", lateness="60 seconds")
+    limit = SkewBuffer(seconds=1e9, bytes=1, piece_rows=1)
+    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8, buffer=limit)
+    query.step(0, [rows((1, 50, 12), (3, 50, 13)), rows()], change=to_disk if spilled else None)
+    query.step(1, [rows((1, 0, 10), (3, 0, 11)), rows()])  # active, older than what is on disk
+    query.step(2, [rows((2, 200, 0)), rows()], change=clean)
+    found = pairs(query.step(3, [rows(), rows((1, 2, 20), (3, 2, 21))]))
+    found += pairs(query.step(4, [rows(), rows()])) + pairs(query.cleanup())
+    assert found == [(10, 20), (11, 21)]
+
+
+def test_a_generation_out_of_reach_of_all_others_goes_without_a_cleanup(tmp_path):
+    query = bench(tmp_path, within="3 seconds")
+    query.step(0, [rows((1, 0, 10)), rows((1, 0, 20))], change=to_disk)
+    for number, second in enumerate([30, 31, 32], start=1):  # the same key, too late to meet what is on disk
+        query.step(number, [rows((1, second, 11)), rows((1, second, 21))])
+        assert not query.epoch.stages[0].cleaning
+    assert not on_disk(query.epoch.stages[0].segments, 8).any()
+
+
+def test_groups_come_back_without_rows_that_nobody_can_meet(tmp_path):
+    query = bench(tmp_path, within="3 seconds")
+    many = rows(*((1, second, second) for second in range(10)))
+    query.step(0, [many, many], change=to_disk)
+    query.step(1, [rows((1, 10, 0)), rows((1, 10, 0))], change=bring_back)
+    query.step(2, [rows(), rows()])
+    assert min(ref.t_min for ref in query.epoch.stages[0].segments) >= 6 * 1_000_000
+
+
+def test_merging_forgets_dead_rows_of_groups_that_owe_nothing_while_others_are_on_disk(tmp_path):
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="10 seconds")
+    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8)
+    alone = [int(group) for group in query.epoch.stages[0].routing.groups(stage.encode(0, rows((1, 0, 0))).h)]
+
+    def one_to_disk(stage, state, epoch):
+        return spilling.spill(state, alone, epoch)
+
+    query.step(0, [rows((1, 0, 10)), rows((1, 9, 20))], change=one_to_disk)
+    query.step(1, [rows((3, 1, 0), (3, 9, 0)), rows()])
+    for number, second in enumerate([12, 12, 13, 13, 14], start=2):  # the watermark passes second 11
+        query.step(number, [rows((3, second, 0)), rows((4, second, 0))])
+    runs = [ref for ref in query.epoch.stages[0].segments if ref.side == 0 and not ref.generation]
+    assert any(ref.first_epoch == 1 and ref.last_epoch > 1 for ref in runs), "the runs were merged"
+    assert min(ref.t_min for ref in runs) >= 3 * 1_000_000
+
+
+def test_what_a_cleanup_has_settled_is_gone_whatever_else_its_files_hold():
+    ref = SegmentRef(
+        name="s", side=0, rows=9, bytes=9, crc=0, t_min=0, t_max=9, first_epoch=0, last_epoch=0, live=((0, 4),)
+    )
+    kept = settled([ref, replace(ref, t_max=11)], chosen([1, 2], 4), (10,))
+    assert [(found.live, found.t_max) for found in kept] == [(((0, 1), (3, 4)), 9), (((0, 4),), 11)]
+    assert settled([ref], chosen([0, 1, 2, 3], 4), (10,)) == []
+
+
+def test_bytes_on_disk_are_counted_once_for_parts_of_a_file_that_became_one_generation():
+    ref = SegmentRef(
+        name="s", side=0, rows=8, bytes=8, crc=0, t_min=0, t_max=9, first_epoch=0, last_epoch=0, live=((0, 4),)
+    )
+    parts = relabeled([ref], chosen([0], 4), 4, active_only=True)
+    parts = relabeled(parts, chosen([1], 4), 8, active_only=True)
+    both = relabeled(parts, chosen([0, 1], 4), 11, active_only=False)
+    assert left_on_disk(both, both, 4).tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("policy", [None, LocalDisk, ForecastDisk])
+def test_an_input_that_lags_behind_the_window_loses_nothing(tmp_path, policy):
+    """Rows of b are beyond the horizon when they come: what they can meet is there already, in memory or on disk."""
+    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds")
+    options = {} if policy is None else {"memory": 6_000, "policy": policy}
+    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, **options)
+    found = []
+    for second in range(40):
+        late = [(row % 10, second - 5, SIDE + second * 100 + row) for row in range(20)] if second >= 5 else []
+        sides = [rows(*((row % 10, second, second * 100 + row) for row in range(20))), rows(*late)]
+        found += pairs(query.step(second, sides, change=to_disk if policy is None and second % 7 == 2 else None))
+    found += pairs(query.cleanup())
+    a = [(second, row % 10, second * 100 + row) for second in range(40) for row in range(20)]
+    b = [(second - 5, row % 10, SIDE + second * 100 + row) for second in range(5, 40) for row in range(20)]
+    assert sorted(found) == sorted((v, w) for s, k, v in a for t, j, w in b if k == j and abs(s - t) <= 3)
+
+
+def test_a_bound_to_one_side_only_does_not_keep_dead_rows_for_ever(tmp_path):
+    """a never expires, so no generation with a row of it does; b's rows are dead at once and owe to what is on disk."""
+    query = bench(tmp_path, between={("b", "a"): ("0 seconds", None)})
+    held, found = [], []
+    for second in range(60):
+        first = [(key, 0, key) for key in range(8)] if second == 0 else []
+        sent = [(row % 8, second, SIDE + second * 100 + row) for row in range(20)]
+        beat = (100, second, 0)  # a's watermark goes on
+        sides = [rows(*first, beat), rows(*sent)]
+        found += pairs(query.step(second, sides, change=to_disk if second == 2 else None))
+        held.append(sum(ref.rows for ref in query.epoch.stages[0].segments if ref.side == 1))
+    found += pairs(query.cleanup())
+    assert len(found) == len(set(found)) == 60 * 20
+    assert max(held) <= 8 + 60 + 3 * 20, "not many more than rows they can meet"
+
+
 def stream(query: ft.Bench, seconds: int, *, change=None, per_second=lambda second: 20, keys: int = 4) -> dict:
     """A batch per second: all results, and after each batch what is on disk and whether it cleaned up."""
     seen: dict[str, list] = {
@@ -239,7 +351,7 @@ def stream(query: ft.Bench, seconds: int, *, change=None, per_second=lambda seco
     }
     for second in range(seconds):
         count = per_second(second)
-        sent = [(row % keys, second, second * 100 + row) for row in range(count)]
+        sent = [(row % keys, second, second * 1000 + row) for row in range(count)]
         sides = [rows(*sent), rows(*((key, when, SIDE + value) for key, when, value in sent))]
         seen["cleaned"].append(bool(query.epoch.stages[0].cleaning))
         seen["results"] += pairs(query.step(second, sides, change=change if second == 2 else None))
@@ -256,8 +368,11 @@ def stream(query: ft.Bench, seconds: int, *, change=None, per_second=lambda seco
 
 def within_three_seconds(seconds: int, per_second=lambda second: 20, keys: int = 4) -> list[tuple[int, int]]:
     """The results of `stream` with within="3 seconds"."""
-    sent = [(s, row % keys, s * 100 + row) for s in range(seconds) for row in range(per_second(s))]
-    return sorted((v, SIDE + w) for s, k, v in sent for t, j, w in sent if k == j and abs(s - t) <= 3)
+    sent: dict[int, list[tuple[int, int]]] = {}
+    for second in range(seconds):
+        for row in range(per_second(second)):
+            sent.setdefault(row % keys, []).append((second, second * 1000 + row))
+    return sorted((v, SIDE + w) for mine in sent.values() for s, v in mine for t, w in mine if abs(s - t) <= 3)
 
 
 def test_a_windowed_join_with_a_spilled_group_forgets_what_the_window_has_passed(tmp_path):
@@ -290,13 +405,13 @@ def test_a_windowed_join_short_of_memory_keeps_no_more_than_the_window_under_eve
 @pytest.mark.parametrize("policy", [LocalDisk, LazyDisk])
 def test_groups_come_back_when_what_they_had_on_disk_has_expired_and_memory_is_free(tmp_path, policy):
     stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds")
-    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, memory=24_000, policy=policy)
+    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, memory=50_000, policy=policy)
 
     def ebbing(second: int) -> int:
-        return 60 if second < 30 else 1
+        return 400 if second < 30 else 1
 
-    seen = stream(query, 70, keys=40, per_second=ebbing)
+    seen = stream(query, 60, keys=400, per_second=ebbing)
     assert max(seen["rows"]) > 0, "memory was short enough to spill"
-    assert sorted(seen["results"]) == within_three_seconds(70, ebbing, keys=40)
+    assert sorted(seen["results"]) == within_three_seconds(60, ebbing, keys=400)
     assert not on_disk(query.epoch.stages[0].segments, 8).any()
     assert seen["spilled"][-1] == 0

@@ -213,7 +213,11 @@ def _alive(
         return generations.expired(present, horizons, size)
     if before.cleaning:
         passed = operator.horizons(before.watermarks, before.watermarks)
-        present = generations.settled(present, generations.chosen(before.cleaning, size), passed)
+        cleaned = generations.chosen(before.cleaning, size)
+        # rows that came with this batch saw nothing of the groups it cleaned up, however old they are
+        was = {ref.name for ref in before.segments}
+        old = generations.settled([ref for ref in present if ref.name in was], cleaned, passed)
+        present = [*old, *(ref for ref in present if ref.name not in was)]
     return generations.expired(present, horizons, size, operator.meets)
 
 

@@ -35,7 +35,8 @@ def cleanup(state: StageState, groups: Iterable[int], held: Floats | None = None
     history = state.history
     if history is not None and held is not None:
         mask = generations.chosen(chosen, state.routing.size)
-        history = history.sized(len(mask)).to_disk(mask, held)
+        active = generations.active(state.segments, len(mask))  # of a group spilled just now, nothing is left to count
+        history = history.sized(len(mask)).to_disk(mask, np.where(active, held, 0.0))
     return replace(state, cleaning=tuple(sorted({*state.cleaning, *chosen})), history=history)
 
 

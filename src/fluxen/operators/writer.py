@@ -12,8 +12,8 @@ from fluxen.operators.backlog import Backlog
 from fluxen.operators.base import SiteBatch, Spillable
 from fluxen.operators.job import SiteJob
 from fluxen.state.epoch import segment_name
-from fluxen.state.generations import on_disk
-from fluxen.state.routing import ranges
+from fluxen.state.generations import chosen, on_disk
+from fluxen.state.routing import mask_of, ranges
 from fluxen.state.runs import Run, due, open_runs, young
 from fluxen.state.segment import H, SegmentRef, T, column, open_segment, write_segment
 from fluxen.typing import Mask
@@ -62,16 +62,18 @@ class StateWriter:
 
     @cached_property
     def _owing(self) -> tuple[tuple[int, ...], Mask] | None:
-        """The oldest rows that generations on disk can meet, per side, and whose groups are on disk."""
+        """The oldest rows that state out of the batch's sight can meet, per side, and the groups with such state."""
         before, operator = self.job.before, self.job.operator
         if not isinstance(operator, Spillable):
             return None
-        disk = [
+        size = before.routing.size
+        cleaning = chosen(before.cleaning, size) & self.owned
+        unseen = [  # generations on disk, and active state that becomes one in this batch
             ref
             for ref in before.segments
-            if ref.generation and any(self.owned[low:high].any() for low, high in ref.live)
+            if (mask_of(ref.live, size) & (self.owned if ref.generation else cleaning)).any()
         ]
-        return (operator.needed_since(disk), on_disk(disk, before.routing.size)) if disk else None
+        return (operator.needed_since(unseen), on_disk(unseen, size) | cleaning) if unseen else None
 
     def _compact(self, side: int, tables: list[pa.Table], horizon: int) -> pa.Table:
         """The rows in one table, without those that are dead and owe nothing."""

@@ -153,7 +153,7 @@ class LazyDisk(LocalDisk):
         sender, receiver = self._ends(stats)
         if not self._ready(now) or not self._apart(stats, sender, receiver):
             return []
-        rows = at_most(stats, self._movable(stats, sender, now), self._amount(stats, sender, receiver))
+        rows = at_most(stats.bytes, self._movable(stats, sender, now), self._amount(stats, sender, receiver))
         return self._relocate(stats, rows, sender, receiver, now, busy)
 
     def _amount(self, stats: Stats, sender: int, receiver: int) -> float:

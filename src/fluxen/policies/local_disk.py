@@ -26,7 +26,7 @@ import numpy as np
 
 from fluxen.errors import ConfigError
 from fluxen.policies.base import Bools, Floats, Ints, Spill, Stats, Suggestion, Unspill
-from fluxen.policies.victims import Victims, checked, fill, order
+from fluxen.policies.victims import Victims, at_most, checked, fill, order
 
 __all__ = ["LocalDisk"]
 
@@ -87,7 +87,6 @@ class LocalDisk:
             faded = np.where(grown > 0, 0.8, 0.98) * self._growth
             self._growth = np.maximum(grown, faded)
             self._rested = np.minimum(self._rested + 1, REST)
-            self._rested[stats.placement[self._pushed(stats)]] = 0
         self._bytes, self._spilled, self._where = stats.bytes, stats.spilled, stats.placement
 
     def _pushed(self, stats: Stats) -> Bools:
@@ -136,6 +135,7 @@ class LocalDisk:
         if len(rows) == 0:
             return []
         busy.add(site)
+        self._rested[site] = 0
         return [Spill(site=site, pgs=named(stats, rows), why=why)]
 
     def _unspills(self, stats: Stats, busy: set[int]) -> list[Suggestion]:
@@ -146,7 +146,7 @@ class LocalDisk:
                 continue
             rows = np.flatnonzero((stats.placement == site) & (stats.spilled > 0) & ~stats.moving)
             rows = rows[np.argsort(-stats.last_update[rows], kind="stable")]
-            fits = rows[np.cumsum(stats.spilled[rows]) <= room]
+            fits = at_most(stats.spilled, rows, room)
             if len(fits):
                 busy.add(site)
                 why = f"{room:.0f} bytes of memory to spare"

@@ -61,11 +61,11 @@ def fill(stats: Stats, rows: Ints, amount: float) -> Ints:
     return rows[before < amount]
 
 
-def at_most(stats: Stats, rows: Ints, amount: float) -> Ints:
-    """The first rows that fit into `amount` bytes together, passing over those that are too big."""
+def at_most(size: Floats, rows: Ints, amount: float) -> Ints:
+    """The first rows that fit into `amount` bytes together, passing over those that are too big; `size` is each one's."""
     taken, left = [], amount
     for row in rows.tolist():
-        if stats.bytes[row] <= left:
+        if size[row] <= left:
             taken.append(row)
-            left -= float(stats.bytes[row])
+            left -= float(size[row])
     return np.array(taken, dtype=np.int64)

@@ -23,7 +23,7 @@ import numpy as np
 
 from fluxen.state.routing import mask_of, ranges
 from fluxen.state.segment import SegmentRef
-from fluxen.typing import Floats, Ints, Mask
+from fluxen.typing import UNBOUNDED, Floats, Ints, Mask
 
 Groups = Iterable[int]
 
@@ -79,6 +79,15 @@ def relabeled(refs: Sequence[SegmentRef], groups: Mask, label: int, *, active_on
             result.append(replace(ref, live=ranges(live & ~taken)))
         result.append(replace(ref, live=ranges(taken), generation=label))
     return tuple(result)
+
+
+def active(refs: Sequence[SegmentRef], size: int) -> Mask:
+    """Groups with active state."""
+    mask = np.zeros(size, dtype=np.bool_)
+    for ref in refs:
+        if not ref.generation:
+            mask |= mask_of(ref.live, size)
+    return mask
 
 
 def on_disk(refs: Sequence[SegmentRef], size: int) -> Mask:
@@ -152,19 +161,25 @@ def expired(
 
 
 def overdue(refs: Sequence[SegmentRef], horizons: Sequence[int], size: int) -> Mask:
-    """Groups with a generation on disk that lies beyond the horizon as a whole and is there only for what it owes.
+    """Groups to clean up, because rows beyond the horizon are there only for what they owe.
 
-    Judged by whole generations, because a cleanup leaves one of all the rows there are: it is due again a window later,
-    not whenever the next segment of it dies.
+    That is so once a generation on disk lies beyond it as a whole. A cleanup leaves one generation of all the rows
+    there are, so it is due again a window later, not whenever the next segment dies. Where one side never dies (a bound
+    to one side only), it is due when half of a group's rows are dead: each row pays for about one cleanup.
     """
+    dying = [horizon > -UNBOUNDED // 2 for horizon in horizons]
     dead: dict[int, Mask] = {}
     alive: dict[int, Mask] = {}
+    rows, useless = np.zeros(size), np.zeros(size)
     for ref in refs:
-        if ref.generation:
-            into = dead if ref.t_max < horizons[ref.side] else alive
-            known = into.setdefault(ref.generation, np.zeros(size, dtype=np.bool_))
-            known |= mask_of(ref.live, size)
-    mask = np.zeros(size, dtype=np.bool_)
+        gone, live = ref.t_max < horizons[ref.side], mask_of(ref.live, size)
+        each = ref.rows / max(int(live.sum()), 1)
+        rows[live] += each
+        useless[live] += each if gone else 0.0
+        if ref.generation and dying[ref.side]:
+            known = (dead if gone else alive).setdefault(ref.generation, np.zeros(size, dtype=np.bool_))
+            known |= live
+    mask = np.asarray((useless > 0) & (2 * useless >= rows) & (not all(dying)), dtype=np.bool_)
     for generation, groups in dead.items():
         mask |= groups & ~alive[generation] if generation in alive else groups
     return mask
@@ -175,7 +190,11 @@ def left_on_disk(before: Sequence[SegmentRef], after: Sequence[SegmentRef], size
 
     A segment's rows are taken to be spread evenly over its groups: exact where nothing or everything is left.
     """
-    kept = {(ref.name, ref.generation): mask_of(ref.live, size) for ref in after if ref.generation}
+    kept: dict[tuple[str, int], Mask] = {}
+    for ref in after:
+        if ref.generation:  # a file is listed once for each of the generations that were made one
+            known = kept.setdefault((ref.name, ref.generation), np.zeros(size, dtype=np.bool_))
+            known |= mask_of(ref.live, size)
     had, has = np.zeros(size), np.zeros(size)
     for ref in before:
         if ref.generation:
