@@ -62,7 +62,7 @@ def fill(stats: Stats, rows: Ints, amount: float) -> Ints:
 
 
 def at_most(size: Floats, rows: Ints, amount: float) -> Ints:
-    """The first rows that fit into `amount` bytes together, passing over those that are too big; `size` is each one's."""
+    """The first rows that fit into `amount` bytes together by their `size`, passing over those that are too big."""
     taken, left = [], amount
     for row in rows.tolist():
         if size[row] <= left:
