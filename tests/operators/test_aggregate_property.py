@@ -16,3 +16,11 @@ def test_results_equal_the_oracle_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:
         results = replay(case, Histories(history), directory)
     assert results == case.expected()
+
+
+@examples(60)
+@given(case=aggregate_cases(forgets=True), history=st.data())
+def test_what_has_outlived_its_time_is_forgotten_whatever_the_history(case, history):
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory)
+    assert results == case.expected()
