@@ -300,6 +300,7 @@ def join_cases(draw: Any, plan: str = "mjoin") -> Case:
     lateness = draw(st.sampled_from([0, 3 * SECOND, 100 * SECOND]))
     form = draw(st.sampled_from(["within", "between", "none", "untimed", "ttl"]))
     time = None if form == "untimed" else "ts"
+    lateness = 0 if time is None else lateness
     limits: dict[str, Any] = {}
     fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
     condition = "true"

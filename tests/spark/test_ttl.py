@@ -56,29 +56,44 @@ def test_a_time_to_live_where_state_expires_anyway_is_refused(spark):
 
 def test_explain_says_what_is_kept_and_what_never_goes(spark, capsys):
     stream = feed(spark, BATCHES)
-    queries = {
-        fx.join({"a": stream, "b": stream}, on="k", time="ts", within="1 minute"): [
-            "stage 1 (join) of a on k (time ts), b on k (time ts)",
-            "  state: rows of a, until the watermarks of the other inputs are 1 minute of event time past them",
-        ],
-        fx.join({"a": stream, "b": stream}, on="k").aggregate(by="k", n=fx.count()): [
-            "  state: rows of b, which never expire: give within='1 hour', between={...} or ttl='7 days'",
-            "stage 2 (running aggregate) by k",
-            "  state: a row per key, which never expires: give ttl='7 days' or window='1 hour'",
-        ],
-        fx.aggregate(stream, by=["k", "v"], last=10, ttl="7 days", n=fx.count()): [
-            "stage 1 (last aggregate) by k, v",
-            "  state: up to 9 rows per key, for 7 days of the time of batches",
-        ],
-        fx.aggregate(stream, by="k", time="ts", window="1 hour", n=fx.count()): [
-            "  state: a row per key and open window of 1 hour, until the watermark passes its end",
-        ],
-        fx.distinct(stream, by="k", time="ts").adapt(sites=2, policy="flux-load"): [
-            "fluxen: 2 sites, 256 partition groups, policy FluxLoad",
-            "  state: a row per key that was kept, which never expires: give within='1 hour' or ttl='7 days'",
-        ],
-    }
-    for query, expected in queries.items():
+    queries = [
+        (
+            fx.join({"a": stream, "b": stream}, on="k", time="ts", within="1 minute"),
+            [
+                "stage 1 (join) of a on k (time ts), b on k (time ts)",
+                "  state: rows of a, until the watermarks of the other inputs are 1 minute of event time past them",
+            ],
+        ),
+        (
+            fx.join({"a": stream, "b": stream}, on="k").aggregate(by="k", n=fx.count()),
+            [
+                "  state: rows of b, which never expire: give within='1 hour', between={...} or ttl='7 days'",
+                "stage 2 (running aggregate) by k",
+                "  state: a row per key, which never expires: give ttl='7 days' or window='1 hour'",
+            ],
+        ),
+        (
+            fx.aggregate(stream, by=["k", "v"], last=10, ttl="7 days", n=fx.count()),
+            [
+                "stage 1 (last aggregate) by k, v",
+                "  state: up to 9 rows per key, for 7 days of the time of batches",
+            ],
+        ),
+        (
+            fx.aggregate(stream, by="k", time="ts", window="1 hour", n=fx.count()),
+            [
+                "  state: a row per key and open window of 1 hour, until the watermark passes its end",
+            ],
+        ),
+        (
+            fx.distinct(stream, by="k", time="ts").adapt(sites=2, policy="flux-load"),
+            [
+                "fluxen: 2 sites, 256 partition groups, policy FluxLoad",
+                "  state: a row per key that was kept, which never expires: give within='1 hour' or ttl='7 days'",
+            ],
+        ),
+    ]
+    for query, expected in queries:
         query.explain()
         shown = capsys.readouterr().out.splitlines()
         assert [line for line in expected if line not in shown] == [], shown
