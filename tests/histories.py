@@ -313,10 +313,17 @@ def schema_of(keys: dict[str, str], *rest: tuple[str, pa.DataType]) -> pa.Schema
     return pa.schema([*((name, KEYS[kind][0]) for name, kind in keys.items()), *rest])
 
 
-def cut(draw: Any, schemas: list[pa.Schema], keys: dict[str, str], rows: int, least: int = 1) -> list[list[pa.Table]]:
+def cut(
+    draw: Any,
+    schemas: list[pa.Schema],
+    keys: dict[str, str],
+    rows: int,
+    least: int = 1,
+    paces: tuple[int, ...] = (0, SECOND, 5 * SECOND),
+) -> list[list[pa.Table]]:
     """One to five batches, or a few more, whose event times advance, with disorder."""
     spread = draw(st.sampled_from([0, 2 * SECOND, 10 * SECOND]))
-    pace = draw(st.sampled_from([0, SECOND, 5 * SECOND]))
+    pace = draw(st.sampled_from(paces))
     return [
         [draw(tables(schema, keys, rows, number * pace, spread)) for schema in schemas]
         for number in range(draw(st.integers(least, least + 4)))
@@ -338,6 +345,7 @@ def join_cases(draw: Any, plan: str = "mjoin", *, steady: bool = False) -> Case:
     lateness = draw(st.sampled_from([0, SECOND] if steady else [0, 3 * SECOND, 100 * SECOND]))
     form = draw(st.sampled_from(["within", "between"] if steady else ["within", "between", "none", "untimed", "ttl"]))
     time = None if form == "untimed" else "ts"
+    lateness = 0 if time is None else lateness
     limits: dict[str, Any] = {}
     fits: Callable[[Any], bool] = lambda times: True  # noqa: E731
     condition = "true"
@@ -431,20 +439,23 @@ AGGREGATES = {
 
 
 @st.composite
-def aggregate_cases(draw: Any, least: int = 1) -> Case:
-    keys = draw(key_columns())
+def aggregate_cases(draw: Any, forgets: bool = False) -> Case:
+    """With `forgets`, few keys that come again after pauses about as long as they live."""
+    keys = {"k0": "boolean"} if forgets else draw(key_columns())
     schema = schema_of(keys, ("ts", TIME), ("v", pa.int64()), ("x", pa.float64()), ("s", pa.string()))
-    form = draw(st.sampled_from(["running", "last", "tumbling"]))
+    form = draw(st.sampled_from(["running", "last"] if forgets else ["running", "last", "tumbling"]))
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     chosen = {name: AGGREGATES[name] for name in names}
     lateness = draw(st.sampled_from([0, 3 * SECOND]))
-    batches = cut(draw, [schema], keys, rows=12, least=least)
+    paused = {"least": 3, "paces": (SECOND, 5 * SECOND)} if forgets else {}
+    batches = cut(draw, [schema], keys, rows=12, **paused)
     tables_ = [batch[0] for batch in batches]
     bits = draw(st.sampled_from([64, 64, 3]))
     options: dict[str, Any] = {"lateness": f"{lateness} microseconds", "bits": bits}
     options["tasks"] = draw(st.sampled_from([0, 1, 3]), label="tasks that combine rows first")
     ends = False
-    ttl = draw(st.sampled_from([None, None, SECOND, 4 * SECOND])) if form != "tumbling" else None
+    lives = [SECOND, 4 * SECOND] if forgets else [None, None, SECOND, 4 * SECOND]
+    ttl = draw(st.sampled_from(lives)) if form != "tumbling" else None
     if ttl is not None:
         options["ttl"] = f"{ttl} microseconds"
     if form == "last":

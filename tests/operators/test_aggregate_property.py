@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import tempfile
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxen.partitioning import ConsistentHash, Readj, Redist, Scan, Slotted
 from tests.histories import Histories, aggregate_cases, distinct_cases, examples, replay
 
 
@@ -20,10 +18,9 @@ def test_results_equal_the_oracle_whatever_the_history(case, history):
     assert results == case.expected()
 
 
-@pytest.mark.parametrize("partitioner", [ConsistentHash, Readj, Redist, Scan, Slotted])
-@examples(12)
-@given(case=aggregate_cases(least=5), history=st.data())
-def test_results_equal_the_oracle_while_a_partitioner_isolates_keys_of_combined_rows(partitioner, case, history):
+@examples(60)
+@given(case=aggregate_cases(forgets=True), history=st.data())
+def test_what_has_outlived_its_time_is_forgotten_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:
-        results = replay(case, Histories(history), directory, partitioner=partitioner())
+        results = replay(case, Histories(history), directory)
     assert results == case.expected()

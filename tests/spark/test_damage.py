@@ -131,10 +131,10 @@ def test_a_disk_that_is_full_at_the_driver_loses_nothing(spark, collected, tmp_p
     with monkeypatch.context() as patched:
         write = Store._write
 
-        def full(store: Store, name: str, data: bytes) -> None:
-            if name.startswith("epochs/0000000001"):
+        def full(store: Store, name: str, data: bytes, **where: bool) -> None:
+            if name.startswith("claims/0000000001/0000000001.json"):  # epoch 1 on its way
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            write(store, name, data)
+            write(store, name, data, **where)
 
         patched.setattr(Store, "_write", full)
         with pytest.raises(StorageError, match="the disk is full: free some space"):

@@ -84,7 +84,7 @@ def test_a_driver_elsewhere_is_dead_once_its_lease_is_over(store, monkeypatch):
     elsewhere(store, 1)
     with pytest.raises(CheckpointError, match=r"on other since .* start again in [56]"):
         claims.take(store)
-    monkeypatch.setattr(claims, "LEASE", 0.0)
+    monkeypatch.setattr(claims, "LEASE", -1.0)
     assert claims.take(store).number == 2
 
 
@@ -101,7 +101,7 @@ def test_a_driver_that_was_thought_dead_can_neither_commit_nor_renew(store, monk
     zombie = EpochLog(store, claims.take(store))
     zombie.commit(epoch(0))
     elsewhere(store, 1)
-    monkeypatch.setattr(claims, "LEASE", 0.0)
+    monkeypatch.setattr(claims, "LEASE", -1.0)
     log = EpochLog(store, claims.take(store))
     found = log.latest()
     assert found is not None
@@ -120,6 +120,26 @@ def test_what_still_runs_in_the_name_of_a_released_claim_cannot_commit(store):
     log.claim.release()
     with pytest.raises(CheckpointError, match="does not hold the checkpoint"):
         log.commit(epoch(0))
+
+
+def test_a_claim_that_was_lost_leaves_nothing_when_it_is_given_back(store, monkeypatch):
+    first = claims.take(store)
+    elsewhere(store, 1)
+    monkeypatch.setattr(claims, "LEASE", -1.0)
+    second = claims.take(store)
+    first.release()
+    assert claims.current(store) == second.holder
+    assert not [name for name in os.listdir(store.path("claims")) if name.startswith("0000000001")]
+
+
+def test_what_crashes_leave_of_claims_is_cleared_away(tmp_path, monkeypatch):
+    store = Store(str(tmp_path))
+    claims.take(store).release()
+    store.write("claims/half.tmp", b"")
+    os.mkdir(tmp_path / "claims" / "0000000001.gone-abc")
+    os.utime(tmp_path / "claims" / "half.tmp", (0, 0))
+    claims.take(store)
+    assert sorted(os.listdir(tmp_path / "claims")) == ["0000000002", "0000000002.json"]
 
 
 def test_claims_do_not_pile_up(store):

@@ -184,7 +184,7 @@ def test_a_sweep_takes_away_what_crashes_and_late_attempts_have_left(store):
     for number in range(10):
         log.commit(epoch(number))
         log.collect(number)
-    left = ["epochs/0000000003.json.abc.tmp", "fluxen.json.abc.tmp", "events/0000000001.json.abc.tmp", "claims/x.tmp"]
+    left = ["epochs/0000000003.json.abc.tmp", "fluxen.json.abc.tmp", "events/0000000001.json.abc.tmp"]
     left += ["epochs/0000000009.intent", "records/0000000002/0-0-late.json", "decisions/0000000002/begun"]
     kept = ["epochs/0000000010.intent", "records/0000000009/0-0-a.json", "decisions/0000000010/begun"]
     for name in (*left, *kept):

@@ -210,7 +210,9 @@ def _sizes(store: Store, state: StageState, refs: list[SegmentRef]) -> tuple[Int
 
 def _show(found: Json) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"checkpoint {found['checkpoint']}")
+    holder = found["claim"]
+    used = f", in use by process {holder['pid']} on {holder['host']}" if holder else ""
+    console.print(f"checkpoint {found['checkpoint']}{used}")
     table = _table("epoch", "batch", "sites", "watermark", "segments", "rows", "bytes")
     for epoch in found["epochs"]:
         marks = [

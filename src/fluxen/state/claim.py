@@ -45,6 +45,7 @@ LEASE = 60.0
 """Seconds without a sign of life after which a driver on another machine counts as dead."""
 RENEWAL = 10.0
 """Seconds between two signs of life."""
+_GONE = ".gone-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,8 @@ class Claim:
     def release(self) -> None:
         """End the claim; whatever still runs in its name cannot commit any more."""
         with suppress(FluxenError, OSError):
-            self.store.create(_over(self.number), b"")
+            if self._newest():
+                self.store.create(_over(self.number), b"")
             _fence(self.store, self.number)
 
     def _newest(self) -> bool:
@@ -141,17 +143,29 @@ def take(store: Store) -> Claim:
     """Claim a checkpoint for this process, or refuse in one line: another driver uses it."""
     earlier = refuse_if_held(store)
     claim = Claim(store, Holder.me(earlier[-1] + 1 if earlier else 1))
-    if store.local:
-        with storage_errors(f"cannot claim the checkpoint {store.root}"):
-            os.makedirs(store.path(_directory(claim.number)), exist_ok=True)
     made = store.create(_file(claim.number), seal(claim.holder.to_json()))
     if not made or _read(store, claim.number).token != claim.holder.token:
         raise CheckpointError(_refusal(store, _read(store, claim.number), "wait for it to end, or stop it"))
+    if store.local:
+        # after the claim, so that only its holder makes it; then another look, as it may have been fenced before it was
+        os.makedirs(store.path(_directory(claim.number)), exist_ok=True)
+    claim.check()
+    _tidy(store, earlier)
+    return claim
+
+
+def _tidy(store: Store, earlier: list[int]) -> None:
+    """Fence earlier claims, then delete them and what crashes have left of others."""
     for number in earlier:
         _fence(store, number)
         for name in (_beat(number), _over(number), _file(number)):
             store.delete(name)
-    return claim
+    for name in store.list(CLAIMS):
+        if name.endswith(".tmp") and _age(store, f"{CLAIMS}/{name}") > LEASE:
+            store.delete(f"{CLAIMS}/{name}")
+    for name in store.directories(CLAIMS):
+        if _GONE in name:
+            store.delete_directory(f"{CLAIMS}/{name}")
 
 
 def refuse_if_held(store: Store) -> list[int]:
@@ -160,7 +174,9 @@ def refuse_if_held(store: Store) -> list[int]:
         numbers = _numbers(store)
     if not numbers or store.exists(_over(numbers[-1])):
         return numbers
-    holder = _read(store, numbers[-1])
+    holder = current(store)
+    if holder is None:
+        raise CheckpointError(f"checkpoint {store.root} is being claimed by another driver; stop one of them")
     if holder.here:
         if _alive(holder):
             this = holder.pid == os.getpid()
@@ -182,7 +198,10 @@ def current(store: Store) -> Holder | None:
     numbers = _numbers(store)
     if not numbers or store.exists(_over(numbers[-1])):
         return None
-    return _read(store, numbers[-1])
+    try:
+        return _read(store, numbers[-1])
+    except FileNotFoundError:  # another driver has taken over since
+        return None
 
 
 def _refusal(store: Store, holder: Holder, advice: str) -> str:
@@ -190,19 +209,23 @@ def _refusal(store: Store, holder: Holder, advice: str) -> str:
 
 
 def _silent(store: Store, number: int) -> float:
-    """Seconds since the claim's last sign of life, by the filesystem's clock: hosts' clocks may differ."""
+    """Seconds since the claim's last sign of life."""
+    return min(_age(store, name) for name in (_beat(number), _file(number)) if store.exists(name))
+
+
+def _age(store: Store, name: str) -> float:
+    """Seconds since a file was written, by the filesystem's clock: hosts' clocks may differ."""
     probe = f"{CLAIMS}/{uuid.uuid4().hex}.tmp"
     store.write(probe, b"now")
-    now = store.modified(probe)
+    age = store.modified(probe) - store.modified(name)
     store.delete(probe)
-    beats = [store.modified(name) for name in (_beat(number), _file(number)) if store.exists(name)]
-    return now - max(beats, default=now)
+    return age
 
 
 def _fence(store: Store, number: int) -> None:
     """Take away the directory from which a claim commits."""
     if store.local:
-        gone = store.path(f"{_directory(number)}.gone-{uuid.uuid4().hex[:8]}")
+        gone = store.path(f"{_directory(number)}{_GONE}{uuid.uuid4().hex[:8]}")
         with suppress(FileNotFoundError):
             os.rename(store.path(_directory(number)), gone)
             shutil.rmtree(gone, ignore_errors=True)

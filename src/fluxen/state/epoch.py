@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from fluxen.errors import CheckpointError, DamagedError
-from fluxen.state.claim import CLAIMS, Claim
+from fluxen.state.claim import Claim
 from fluxen.state.events import EVENTS, EventLog
 from fluxen.state.history import GroupHistory
 from fluxen.state.record import RECORDS, record_directory, seal, unseal
@@ -299,7 +299,7 @@ class EpochLog:
 
     def _sweep_leftovers(self, newest: int) -> None:
         """Files that crashes left half made, and directories of old epochs that a late attempt made again."""
-        for directory in ("", EPOCHS, EVENTS, CLAIMS):
+        for directory in ("", EPOCHS, EVENTS):
             for name in self.store.list(directory):
                 old = name.endswith((".intent", ".time")) and int(name.split(".")[0]) <= newest
                 if name.endswith(".tmp") or old:

@@ -94,12 +94,15 @@ class Store:
         with storage_errors(f"cannot write {name} under {self.root}"):
             self._write(name, [data] if isinstance(data, bytes) else data)
 
-    def _write(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
+    def _write(self, name: str, pieces: Iterable[bytes | memoryview], *, inside: bool = False) -> None:
+        """With `inside`, only into a directory that exists."""
         path = self.path(name)
         if self.local:
             try:
                 file = open(path, "wb", buffering=0)  # noqa: SIM115
             except FileNotFoundError:
+                if inside:
+                    raise
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 file = open(path, "wb", buffering=0)  # noqa: SIM115
             try:
@@ -125,13 +128,10 @@ class Store:
         On a local disk it can be prepared in the directory `via`; if that is gone, nothing is made (FileNotFoundError).
         """
         if via is not None and self.local:
-            temporary = f"{via}/{uuid.uuid4().hex[:12]}.tmp"
-            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
-            with (
-                storage_errors(f"cannot write {name} under {self.root}"),
-                open(self.path(temporary), "xb") as file,
-            ):
-                file.write(data)
+            temporary = f"{via}/{os.path.basename(name)}.{uuid.uuid4().hex[:12]}.tmp"
+            with storage_errors(f"cannot write {name} under {self.root}"):
+                os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+                self._write(temporary, [data], inside=True)
         else:
             temporary = f"{name}.{uuid.uuid4().hex[:12]}.tmp"
             self.write(temporary, data)
