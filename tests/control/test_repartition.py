@@ -16,6 +16,7 @@ from fluxen.control.adaptation import Adaptation, moved_bytes
 from fluxen.control.hotkeys import HotKeys
 from fluxen.control.loads import BYTES, ROWS, WORK, balanced, resources_of
 from fluxen.control.repartition import Repartitioner
+from fluxen.policies.base import Rescale
 from fluxen.state.epoch import StageState
 from fluxen.state.record import CommitRecord, GroupStats, HeavyKeys, SideStats
 from fluxen.state.routing import Routing
@@ -92,19 +93,20 @@ class Stage:
     def __init__(
         self, partitioner: Any, stream: Stream, *, sites: int = 4, placement: Any = None, **options: Any
     ) -> None:
+        partitions = options.pop("partitions", 64)
         self.adaptation = Adaptation(partitioner=partitioner, **options)
-        routing = Routing.even(partitions=64, sites=sites)
+        routing = Routing.even(partitions=partitions, sites=sites)
         routing = self.adaptation.first(routing) if placement is None else routing.shared(placement)
         self.state = StageState(routing=routing, watermarks=(0,), emitted=(0,))
         self.stream, self.epoch = stream, 0
         self.changes: list[int] = []
         self.events: list[Any] = []
 
-    def run(self, batches: int) -> None:
+    def run(self, batches: int, requests: Any = ()) -> None:
         for _ in range(batches):
             before = self.state.routing
             records = self.stream.batch(before, self.epoch)
-            self.state = self.adaptation.after(self.state, records, float(self.epoch), epoch=self.epoch)
+            self.state = self.adaptation.after(self.state, records, float(self.epoch), requests, epoch=self.epoch)
             if self.state.routing.to_json() != before.to_json():
                 self.changes.append(self.epoch)
             self.events += self.adaptation.events()
@@ -266,3 +268,18 @@ def test_resources_follow_from_the_operator():
     assert balanced(resources_of(join)) == (ROWS, WORK, BYTES)
     assert balanced(resources_of(running)) == (ROWS,)
     assert Repartitioner(fx.Readj(), operator=join).resources == (ROWS, WORK, BYTES)
+
+
+@pytest.mark.parametrize("partitioner", [fx.Slotted(), fx.Readj()], ids=lambda p: type(p).__name__)
+def test_a_rescale_moves_little_more_than_it_must_departing_keys_included(partitioner):
+    last = ft.aggregate(pa.schema([("k", pa.int64())]), "k", n=fx.count(), last=3).stage.operator
+    stage = Stage(partitioner, Stream(zipf(2000), rows=1000), operator=last, partitions=256)
+    stage.run(5)
+    for sites, least in ((7, 3 / 7), (5, 2 / 7)):
+        isolated = len(stage.state.routing.explicit)
+        held = stage.stream.held.sum() * ROW
+        stage.run(1, [Rescale(sites=sites, why="test")])
+        [event] = [event for event in stage.events if event["kind"] == "rescale" and f"{sites} sites" in event["what"]]
+        assert 0.8 * least * held < event["bytes"] < 1.5 * least * held
+        assert len(stage.state.routing.explicit) > isolated or sites == 5
+        stage.run(5)

@@ -87,16 +87,18 @@ def test_rescaling_during_the_run_moves_little_and_keeps_results_right(spark, tm
         assert 0 < event["bytes"] <= 1.5 * least
 
 
-def test_a_restart_goes_on_with_the_adapted_routing(spark, drain, collected, tmp_path):
+def test_a_restart_with_another_number_of_sites_goes_on_with_the_adapted_routing(spark, drain, collected, tmp_path):
     batches = zipf_batches(10, 500)
 
-    def query(upto: int) -> Any:
+    def query(upto: int, sites: int) -> Any:
         stream = feed(spark, batches[:upto], tmp_path / "input")
         aggregated = fx.aggregate(stream, by="k", time="ts", n=fx.count(), total=fx.sum("v"), last=3)
-        return aggregated.adapt(sites=4, partitions=64, partitioner=fx.Readj(sigma=0.01))
+        return aggregated.adapt(sites=sites, partitions=64, partitioner=fx.Readj(sigma=0.01))
 
-    heavy = drain(query(6), collected).epoch["stages"][0]["routing"]["explicit"]
-    run = drain(query(10), collected)
+    heavy = drain(query(6, 4), collected).epoch["stages"][0]["routing"]["explicit"]
+    run = drain(query(10, 5), collected)
     assert heavy
     assert set(heavy) <= set(run.epoch["stages"][0]["routing"]["explicit"])
+    assert len(run.epoch["stages"][0]["sites"]) == 5
+    assert imbalance(run, slice(-4, None)) < 0.25  # a fifth of the rows each, within what so few rows vary by
     assert collected.canonical() == expected(batches)

@@ -25,4 +25,8 @@ def test_a_thousand_keys_take_a_few_thousand_slots_even_where_their_low_bits_are
     for keys in (spread, np.arange(1000), np.arange(1000) << 32, np.append(spread, [0, -1, 2**63 - 1, -(2**63)])):
         table = CollisionFree.of(keys)
         assert (table.keys[table.slots(keys)] == keys).all()
+        assert (table.tags[table.slots(keys)] == keys.view(np.uint64) >> np.uint64(57)).all()
         assert len(table.keys) <= 8192
+    hashed = CollisionFree.of(spread)
+    assert max(hashed.shifts.max(), hashed.flips.max(), hashed.tags.max()) < 128
+    assert len(hashed.keys) == 2048

@@ -54,7 +54,7 @@ def with_routing(state: StageState, routing: Routing) -> StageState:
         state,
         segments=followed(state.segments),
         buffer=followed(state.buffer),
-        history=None if state.history is None else _history(state.history.sized(routing.size), folded),
+        history=None if state.history is None else _history(state.history.sized(routing.size), folded, fresh),
         residence=None if state.residence is None else _residence(state.residence.sized(routing.size), folded),
     )
 
@@ -149,12 +149,15 @@ def _numbered(state: StageState, routing: Routing) -> Routing:
     return replace(routing, table=table[: max([size, *(group + 1 for group in free)])], explicit_groups=groups)
 
 
-def _history(history: GroupHistory, folded: Pairs) -> GroupHistory:
-    """What keys have given since they left counts for their ordinary groups again."""
+def _history(history: GroupHistory, folded: Pairs, fresh: Pairs) -> GroupHistory:
+    """What keys have given since they left counts for their ordinary groups again; new keys have no past."""
     columns = {name: getattr(history, name).copy() for name in ("output", "recent", "spilled", "updated")}
     for group, base in folded:
         for name, column in columns.items():
             column[base] = max(column[base], column[group]) if name == "updated" else column[base] + column[group]
+            column[group] = 0.0
+    for group, _ in fresh:
+        for column in columns.values():
             column[group] = 0.0
     return replace(history, **columns)
 

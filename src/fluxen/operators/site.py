@@ -360,11 +360,12 @@ def _heavy(parts: list[_Part]) -> HeavyKeys:
     """The keys with most rows of the source, how many came here of them, and what their state takes."""
     inputs = [given for part in _counted(parts) for given in part.share.inputs]
     hashes: Ints = np.concatenate([given.h for given in inputs])
-    keys, at, arrived = np.unique(hashes, return_inverse=True, return_counts=True)
+    keys, arrived = np.unique(hashes, return_counts=True)
     rows = arrived
     if any(given.weight is not None for given in inputs):
         ones = (np.ones(len(given.h), dtype=np.int64) if given.weight is None else given.weight for given in inputs)
-        rows = np.bincount(at.reshape(-1), weights=np.concatenate(list(ones)), minlength=len(keys)).astype(np.int64)
+        at = np.searchsorted(keys, hashes)
+        rows = np.bincount(at, weights=np.concatenate(list(ones)), minlength=len(keys)).astype(np.int64)
     top = np.sort(np.argsort(rows, kind="stable")[::-1][:HEAVY_KEYS])
     top = top[rows[top] > 1]
     held = np.zeros(len(top))

@@ -18,7 +18,7 @@ from pyspark.sql import types as st
 from fluxen.errors import QueryError
 from fluxen.operators.wire import IN, WEIGHT, Wire, assign_slots
 from fluxen.state.epoch import StageState
-from fluxen.state.lookup import CollisionFree
+from fluxen.state.lookup import TAG, CollisionFree
 from fluxen.state.routing import Routing
 from fluxen.state.segment import H2, H, T
 from fluxen.typing import NO_TIME, Groups, Ints
@@ -180,8 +180,9 @@ def _isolated(routing: Routing, values: Groups | Ints, otherwise: str) -> str:
     bits = f"shiftrightunsigned({H}, {_literal(table.shifts.tolist())}[{bucket}])"
     slot = f"({bits} ^ {_literal(table.flips.tolist())}[{bucket}]) & {len(table.keys) - 1}L"
     of_slot = values[np.searchsorted(routing.explicit, table.keys)]
+    likely = f"{_literal(table.tags.tolist())}[{slot}] = cast(shiftrightunsigned({H}, {TAG}) as int)"
     found = f"{_literal(table.keys.tolist(), 'bigint')}[{slot}] = {H}"
-    return f"if({found}, {_literal(of_slot.tolist())}[{slot}], {otherwise})"
+    return f"if({likely} and {found}, {_literal(of_slot.tolist())}[{slot}], {otherwise})"
 
 
 def marked_site_expression(routing: Routing) -> str:

@@ -1,11 +1,12 @@
-"""A table of keys without collisions: any of them is found, or known to be none, with one comparison.
+"""A table of keys without collisions: any of them is found, or known to be none, with one or two comparisons.
 
 Built with numpy in the driver, evaluated per row as a Spark SQL expression (`fluxen.spark.split`), so it needs nothing
 but shifts, bitwise operators and array elements: no multiplication, which overflows, and no loop.
 
 The lowest bits of a key hash choose a bucket; the bucket says which other bits of the hash, exclusive-or which number,
 are the key's slot. These are found bucket by bucket, the fullest first, so that no slot is taken twice ("hash and
-displace").
+displace"). All numbers a row without an entry meets are below 128: the JVM keeps one object for each of those, so the
+tables are a few kilobytes of references and stay in the innermost cache.
 
 >>> keys = np.array([-9, 4, 2**40, 7])
 >>> table = CollisionFree.of(keys)
@@ -22,9 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluxen.errors import FluxenError
-from fluxen.typing import Ints
+from fluxen.typing import Ints, Mask
 
 SHIFTS = range(4, 60)
+SMALL = 128
+TAG = 57
+"""The bits of a key from here on are its tag."""
 _ROOMIEST = 1 << 20
 _Words = NDArray[np.uint64]
 
@@ -37,6 +41,8 @@ class CollisionFree:
     """per bucket: the first bit of the key that counts"""
     flips: Ints
     """per bucket: what these bits are exclusive-or'ed with"""
+    tags: Ints
+    """per slot: the highest bits of its key, -1 if it is free"""
     keys: Ints
     """per slot: its key; a free slot holds a key that belongs elsewhere, so nothing is found there"""
 
@@ -58,17 +64,18 @@ def _built(raw: bytes) -> CollisionFree:
     keys = np.frombuffer(raw, dtype=np.int64)
     room = 1 << max(1, (2 * len(keys) - 1).bit_length())
     while room <= _ROOMIEST:
-        placed = _placed(keys, buckets=max(1, room // 4), room=room)
-        if placed is not None:
-            return placed
+        for most in (min(SMALL, room), room):  # only keys that are no hashes need large flips
+            placed = _placed(keys, buckets=max(1, room // 4), room=room, flips=np.arange(most))
+            if placed is not None:
+                return placed
         room *= 2
     raise FluxenError(f"no table without collisions for {len(keys)} isolated keys; report their hashes as a bug")
 
 
-def _placed(keys: Ints, buckets: int, room: int) -> CollisionFree | None:
+def _placed(keys: Ints, buckets: int, room: int, flips: Ints) -> CollisionFree | None:
     words = keys.view(np.uint64)
     bucket = keys & (buckets - 1)
-    shifts, flips = np.zeros(buckets, dtype=np.int64), np.zeros(buckets, dtype=np.int64)
+    shifts, flipped = np.zeros(buckets, dtype=np.int64), np.zeros(buckets, dtype=np.int64)
     owner = np.full(room, -1, dtype=np.int64)
     order = np.argsort(bucket, kind="stable")
     sizes = np.bincount(bucket, minlength=buckets)
@@ -77,25 +84,22 @@ def _placed(keys: Ints, buckets: int, room: int) -> CollisionFree | None:
         if sizes[number] == 0:
             break
         members = order[ends[number] - sizes[number] : ends[number]]
-        found = _fitting(words[members], owner, room)
+        found = _fitting(words[members], owner < 0, flips)
         if found is None:
             return None
-        shifts[number], flips[number], slots = found
+        shifts[number], flipped[number], slots = found
         owner[slots] = members
-    return CollisionFree(shifts=shifts, flips=flips, keys=np.where(owner >= 0, keys[owner], keys[0]))
+    tags = np.where(owner >= 0, (words[owner] >> np.uint64(TAG)).astype(np.int64), -1)
+    return CollisionFree(shifts=shifts, flips=flipped, tags=tags, keys=np.where(owner >= 0, keys[owner], keys[0]))
 
 
-def _fitting(words: _Words, owner: Ints, room: int) -> tuple[int, int, Ints] | None:
+def _fitting(words: _Words, free: Mask, flips: Ints) -> tuple[int, int, Ints] | None:
     """A shift and a flip that give these keys free slots, each its own."""
-    free = owner < 0
     for shift in SHIFTS:
-        bits = ((words >> np.uint64(shift)) & np.uint64(room - 1)).astype(np.int64)
+        bits = ((words >> np.uint64(shift)) & np.uint64(len(free) - 1)).astype(np.int64)
         if len(np.unique(bits)) < len(bits):
             continue
-        fits = np.ones(room, dtype=np.bool_)
-        every = np.arange(room)
-        for bit in bits.tolist():
-            fits &= free[every ^ bit]
+        fits = free[flips[:, None] ^ bits[None, :]].all(axis=1)
         if fits.any():
             flip = int(np.argmax(fits))
             return shift, flip, bits ^ flip
