@@ -164,7 +164,7 @@ def _advance_stage(
     sides = stage.operator.sides
     added = [ref for record in records for ref in record.added]
     present = _present(before, records, [ref for ref in added if ref.side < sides], epoch)
-    segments = _alive(stage.operator, before, present, horizons)
+    segments = _alive(stage.operator, before, present, horizons, generations.cleaned_label(epoch))
     buffer = (*_left(before.buffer, records, before.routing.size), *(ref for ref in added if ref.side >= sides))
     late = {**dict(before.waiting), epoch: before.late_before}
     after = replace(
@@ -203,7 +203,7 @@ def _present(
 
 
 def _alive(
-    operator: Operator, before: StageState, present: Sequence[SegmentRef], horizons: tuple[int, ...]
+    operator: Operator, before: StageState, present: Sequence[SegmentRef], horizons: tuple[int, ...], label: int
 ) -> tuple[SegmentRef, ...]:
     """Those of the segments that still count: young enough to be met, or owing results."""
     size = before.routing.size
@@ -211,7 +211,13 @@ def _alive(
         return generations.expired(present, horizons, size)
     if before.cleaning:
         passed = operator.horizons(before.watermarks, before.watermarks)
-        present = generations.settled(present, generations.chosen(before.cleaning, size), passed)
+        groups = generations.chosen(before.cleaning, size)
+        # only what the cleanup has joined: rows of this batch may be too old for rows to come and still be owed theirs
+        present = [
+            kept
+            for ref in present
+            for kept in (generations.settled([ref], groups, passed) if ref.generation == label else [ref])
+        ]
     return generations.expired(present, horizons, size, operator.meets)
 
 
