@@ -88,6 +88,25 @@ def test_results_owed_by_generations_on_disk_are_on_time_in_the_next_stage(tmp_p
     assert sorted(totals) == [1, 1]
 
 
+def test_a_row_that_is_on_time_but_too_old_for_rows_to_come_meets_what_a_cleanup_has_left(tmp_path):
+    """It comes to its group in the very batch that cleans the group up, and is owed what is on disk."""
+
+    def spill(stage: int, state: StageState, epoch: int) -> StageState:
+        return spilling.spill(state, range(state.routing.size), epoch)
+
+    def cleanup(stage: int, state: StageState, epoch: int) -> StageState:
+        return spilling.cleanup(state, range(state.routing.size))
+
+    names = {"a": SCHEMA, "b": SCHEMA, "c": SCHEMA}
+    bounds = {("c", "a"): ("2 seconds", None), ("c", "b"): ("1 second", "5 seconds")}
+    bench = ft.Bench([ft.join(names, "k", "ts", between=bounds)], str(tmp_path))
+    bench.step(0, [rows(), rows(0), rows(0)], change=spill)
+    bench.step(1, [rows(1), rows(), rows()], change=spill)
+    bench.step(2, [rows(), rows(), rows(2)], seen=[4 * SECOND, 4 * SECOND, None], change=cleanup)
+    found = [bench.step(3, [rows(), rows(), rows(4)]), bench.step(4, [rows(), rows(), rows()]), bench.cleanup()]
+    assert [table.num_rows for table in found] == [0, 0, 1]
+
+
 def test_windows_of_each_stage_close_as_the_source_moves_on_and_when_it_pauses(tmp_path):
     first = joined()
     second = counted(first, "a_ts", 5, at=fx.max("a_ts"))

@@ -292,13 +292,12 @@ def test_merging_forgets_dead_rows_of_groups_that_owe_nothing_while_others_are_o
     assert min(ref.t_min for ref in runs) >= 3 * 1_000_000
 
 
-def test_what_a_cleanup_has_settled_is_gone_whatever_else_its_files_hold():
+def test_what_a_cleanup_has_settled_is_gone_and_what_came_with_it_is_not():
     ref = SegmentRef(
         name="s", side=0, rows=9, bytes=9, crc=0, t_min=0, t_max=9, first_epoch=0, last_epoch=0, live=((0, 4),)
     )
-    kept = settled([ref, replace(ref, t_max=11)], chosen([1, 2], 4), (10,))
-    assert [(found.live, found.t_max) for found in kept] == [(((0, 1), (3, 4)), 9), (((0, 4),), 11)]
-    assert settled([ref], chosen([0, 1, 2, 3], 4), (10,)) == []
+    old, young, new = replace(ref, generation=7), replace(ref, generation=7, t_max=10), ref
+    assert settled([old, young, new], 7, (10,)) == [young, new]
 
 
 def test_bytes_on_disk_are_counted_once_for_parts_of_a_file_that_became_one_generation():

@@ -166,7 +166,7 @@ def _advance_stage(
     sides = stage.operator.sides
     added = [ref for record in records for ref in record.added]
     present = _present(before, records, [ref for ref in added if ref.side < sides], epoch)
-    segments = _alive(stage.operator, before, present, horizons)
+    segments = _alive(stage.operator, before, present, horizons, generations.cleaned_label(epoch))
     buffer = (*_left(before.buffer, records, before.routing.size), *(ref for ref in added if ref.side >= sides))
     late = {**dict(before.waiting), epoch: before.late_before}
     after = replace(
@@ -205,19 +205,14 @@ def _present(
 
 
 def _alive(
-    operator: Operator, before: StageState, present: Sequence[SegmentRef], horizons: tuple[int, ...]
+    operator: Operator, before: StageState, present: Sequence[SegmentRef], horizons: tuple[int, ...], label: int
 ) -> tuple[SegmentRef, ...]:
     """Those of the segments that still count: young enough to be met, or owing results."""
     size = before.routing.size
     if not isinstance(operator, Spillable):
         return generations.expired(present, horizons, size)
     if before.cleaning:
-        passed = operator.horizons(before.watermarks, before.watermarks)
-        cleaned = generations.chosen(before.cleaning, size)
-        # rows that came with this batch saw nothing of the groups it cleaned up, however old they are
-        was = {ref.name for ref in before.segments}
-        old = generations.settled([ref for ref in present if ref.name in was], cleaned, passed)
-        present = [*old, *(ref for ref in present if ref.name not in was)]
+        present = generations.settled(present, label, operator.horizons(before.watermarks, before.watermarks))
     return generations.expired(present, horizons, size, operator.meets)
 
 

@@ -244,12 +244,12 @@ class Run:
 
     def _drain(self) -> None:
         """Process rows that wait, emit closed windows and what generations on disk owe, until there is nothing left."""
-        while True:
-            while flush_due(self._epoch, self._stages):
-                self._flush()
-            if not owes(self._epoch):
-                return
-            self._flush(cleanup=True)  # what is owed may be all that held the next stage's windows open
+        while flush_due(self._epoch, self._stages):
+            self._flush()
+        if owes(self._epoch):
+            self._flush(cleanup=True)
+        while flush_due(self._epoch, self._stages):  # what was owed may have held a later stage's windows open
+            self._flush()
 
     def _due(self) -> bool:
         """Whether an epoch without rows would do something."""

@@ -127,21 +127,13 @@ class Debts:
         return np.asarray(mask_of(ref.live, self._size) & self._live[partners].any(axis=0), dtype=np.bool_)
 
 
-def settled(refs: Sequence[SegmentRef], groups: Mask, horizons: Sequence[int]) -> list[SegmentRef]:
-    """The segments without rows of cleaned-up `groups` that were dead before the epoch that cleaned them up.
+def settled(refs: Sequence[SegmentRef], label: int, horizons: Sequence[int]) -> list[SegmentRef]:
+    """The segments without rows of the generation that a cleanup left, as far as they were dead before it.
 
-    Whatever was there met them in the cleanup, and what has come since is too young to meet them.
+    Whatever was there met them in the cleanup, and what has come since is too young to meet them. Rows that came with
+    the cleanup's own batch are not of that generation: they saw nothing of it, and may owe however old they are.
     """
-    kept = []
-    for ref in refs:
-        if ref.t_max < horizons[ref.side]:
-            live = mask_of(ref.live, len(groups))
-            if (live & groups).any():
-                if not (live & ~groups).any():
-                    continue
-                ref = replace(ref, live=ranges(live & ~groups))
-        kept.append(ref)
-    return kept
+    return [ref for ref in refs if ref.generation != label or ref.t_max >= horizons[ref.side]]
 
 
 def expired(

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from fluxen.operators.base import Operator, SiteBatch
+from fluxen.operators.base import Operator, Progress, SiteBatch
 from fluxen.typing import MIN_TIME, Json
 
 __all__ = ["Load", "Paced", "Rotating", "SlowExecutor", "SlowSites", "paced"]
@@ -100,6 +100,9 @@ class Paced:
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return self.operator.horizons(used, following)
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        return self.operator.output_watermarks(progress)
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         return self.operator.compact(side, tables, horizon)
