@@ -17,9 +17,9 @@ from tests.histories import Histories, aggregate_cases, distinct_cases, examples
 EAGER: dict[str, Callable[[], Policy]] = {
     "Static": policies.Static,
     "Random": lambda: policies.Random(seed=3, period=0.5, moves=3),
-    "FluxLoad": lambda: policies.FluxLoad(min_collection=0.5, groups_per_move=2),
-    "FluxMemory": lambda: policies.FluxMemory(min_collection=0.5),
-    "FluxHybrid": lambda: policies.FluxHybrid(min_collection=0.5),
+    "FluxLoad": lambda: policies.FluxLoad(min_collection=0.5, groups_per_move=2, guarded=False),
+    "FluxMemory": lambda: policies.FluxMemory(min_collection=0.5, guarded=False),
+    "FluxHybrid": lambda: policies.FluxHybrid(min_collection=0.5, guarded=False),
     "RiverDQ": lambda: policies.RiverDQ(gain=0.0),
     "LocalDisk": policies.LocalDisk,
     "LazyDisk": policies.LazyDisk,

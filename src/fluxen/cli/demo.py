@@ -113,8 +113,7 @@ def _runs(args: argparse.Namespace, work: Path, console: Console, spark: Any) ->
 
 
 def _variants() -> list[tuple[str, dict[str, Any]]]:
-    # two groups a round: a move between two micro-batches pauses nothing, and the demo is short
-    return [("adapting", {"policy": fluxen.FluxLoad(groups_per_move=2)}), ("static", {})]
+    return [("adapting", {"policy": fluxen.FluxLoad()}), ("static", {})]
 
 
 def _start(

@@ -94,12 +94,22 @@ class ForecastDisk(LazyDisk):
         return [*made, *self._spills(stats, now, busy), *self._swap(stats, busy)]
 
     def _observe(self, stats: Stats) -> None:
-        super()._observe(stats)
         if not np.array_equal(self._pg, stats.pg):
             self._pg, self._rate = stats.pg, stats.rows_out.copy()
             self._wanted = ()
-            return
-        self._rate = self.memory * self._rate + (1 - self.memory) * stats.rows_out
+        else:
+            known = self._adjusted(stats) if self.guarded else self._rate
+            self._rate = self.memory * known + (1 - self.memory) * stats.rows_out
+        super()._observe(stats)
+
+    def _adjusted(self, stats: Stats) -> Floats:
+        """The rates as they would be with the state there is now: a group that has just come back still has the rate of
+        the part that was in memory, and would be the first to go again."""
+        if len(self._spilled) != stats.groups:
+            return self._rate
+        back = (self._spilled > 0) & (stats.spilled <= 0) & (self._bytes > 0)
+        grown = np.divide(stats.bytes, self._bytes, out=np.ones(stats.groups), where=back)
+        return np.where(self._pushed(stats), stats.rows_out, self._rate * np.maximum(grown, 1.0) ** (self.inputs - 1))
 
     def _density(self, stats: Stats) -> Floats:
         """Forecast results per byte of each group's active state."""

@@ -90,8 +90,9 @@ class LocalDisk:
         self._bytes, self._spilled, self._where = stats.bytes, stats.spilled, stats.placement
 
     def _pushed(self, stats: Stats) -> Bools:
-        """The groups that have more on disk than they had."""
-        return np.asarray((stats.spilled > self._spilled) & (self._where == stats.placement), dtype=np.bool_)
+        """The groups that have been pushed: more on disk than before, and less in memory."""
+        pushed = (stats.spilled > self._spilled) & (stats.bytes < self._bytes) & (self._where == stats.placement)
+        return np.asarray(pushed, dtype=np.bool_)
 
     def _grown(self, stats: Stats) -> Floats:
         """Bytes each group has got by new rows: neither what a spill took away nor what came back counts."""

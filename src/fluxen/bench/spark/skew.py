@@ -70,6 +70,6 @@ def _query(policy: Callable[[], Policy]) -> Callable[[SparkSession, Job], Any]:
 
 QUERIES: dict[str, Callable[[SparkSession, Job], Any]] = {
     "fluxen-skew-static": _query(fx.Static),
-    "fluxen-skew-flux": _query(lambda: fx.FluxLoad(groups_per_move=4)),
+    "fluxen-skew-flux": _query(lambda: fx.FluxLoad(groups_per_move=4, guarded=False)),
     "fluxen-skew-ideal": _query(lambda: Ideal(SLOWDOWN)),
 }
