@@ -300,6 +300,17 @@ def test_what_a_cleanup_has_settled_is_gone_and_what_came_with_it_is_not():
     assert settled([old, young, new], 7, (10,)) == [young, new]
 
 
+def test_a_group_on_disk_does_not_owe_because_its_neighbours_get_rows(tmp_path):
+    query = bench(tmp_path)
+    many = rows(*((key, 0, key) for key in range(40)))
+    query.step(0, [many, many], change=to_disk)
+    for number in range(1, 6):
+        query.step(number, [rows((0, number, 0)), rows((0, number, 0))])
+    assert np.count_nonzero(owing(query.epoch.stages[0].segments, 8)) == 1
+    query.cleanup()
+    assert not spilling.owes(query.epoch)
+
+
 def test_bytes_on_disk_are_counted_once_for_parts_of_a_file_that_became_one_generation():
     ref = SegmentRef(
         name="s", side=0, rows=8, bytes=8, crc=0, t_min=0, t_max=9, first_epoch=0, last_epoch=0, live=((0, 4),)

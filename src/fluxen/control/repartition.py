@@ -74,6 +74,7 @@ class Repartitioner:
 
     def observe(self, routing: Routing, records: Sequence[CommitRecord]) -> None:
         """Take in what the sites reported about one batch."""
+        self.loads.sized(routing.size)
         if not any(sum(record.groups.arrived) for record in records):
             return
         past = self.loads.past

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from fluxen.operators.ahead import merge_limit
@@ -144,7 +145,11 @@ class StateWriter:
             self._add(side, merged, span)
 
     def _add(self, side: int, table: pa.Table, epochs: tuple[int, int]) -> None:
-        ref = self._write(side, table, epochs, ranges(self.owned))
+        live = self.owned
+        if self._owing is not None:  # a group must not seem to have rows of two generations because its neighbours do
+            live = np.zeros(len(self.owned), dtype=np.bool_)
+            live[self.job.before.routing.groups(column(table, H))] = True
+        ref = self._write(side, table, epochs, ranges(live))
         self.added.append(ref)
         self.runs[side].extend(open_runs(self.job.store, [ref], self.job.before.routing, self.site))
 
