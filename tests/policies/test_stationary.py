@@ -120,11 +120,12 @@ def test_spills_come_where_memory_is_short_and_nowhere_else(name: str, memory: s
 
 
 def test_a_processor_hog_beside_one_of_two_sites_is_answered_once() -> None:
-    """It takes a share of the processor that differs from batch to batch: 40 % noise on one site only."""
+    """The hog takes a share that differs from batch to batch: 25 % noise. Before, 19 of 20 batches moved a group."""
     plant = Plant(policy=FluxLoad(), speed=(1.0, 0.5), groups=32, noise=0.25)
+    before = unevenness(plant)
     assert rest(plant, 1)["move"] == 0
     assert 0 < plant.count("move") <= 6
-    assert 6 <= int((plant.table == 1).sum()) <= 14  # a third of the groups would be right
+    assert unevenness(plant) <= 1.45 < before
 
 
 def test_a_site_that_becomes_slow_after_a_long_rest_is_relieved() -> None:

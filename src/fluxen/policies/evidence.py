@@ -99,7 +99,8 @@ class Evidence:
         self.variance = 0.0
         """of the logarithm of a site's time per row, in one report"""
         self._pace: Floats = np.zeros(0)
-        self._known = False
+        self.known = False
+        """whether there have been two reports to tell from"""
         self._past: Window | None = None
         self._pg: Ints = np.zeros(0, dtype=np.int64)
 
@@ -121,8 +122,8 @@ class Evidence:
             change = change[np.isfinite(change)]
             if len(change) > 1:
                 newest = float(change.var(ddof=1)) / 2  # of the difference of two reports, what is common left out
-                self.variance += (_LEARNED if self._known else 1.0) * (newest - self.variance)
-                self._known = True
+                self.variance += (_LEARNED if self.known else 1.0) * (newest - self.variance)
+                self.known = True
         self._pace = np.where(seen, pace, self._pace if len(self._pace) == stats.sites else np.nan)
 
     def lasting(self, window: Window) -> Window:
@@ -144,14 +145,14 @@ class Evidence:
     def snapshot(self) -> dict[str, Any]:
         return {
             "variance": self.variance,
-            "known": self._known,
+            "known": self.known,
             "pace": [None if np.isnan(value) else value for value in self._pace.tolist()],
             "past": None if self._past is None else self._past.to_json(),
             "pg": len(self._pg) if np.array_equal(self._pg, np.arange(len(self._pg))) else self._pg.tolist(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.variance, self._known = float(state["variance"]), bool(state["known"])
+        self.variance, self.known = float(state["variance"]), bool(state["known"])
         self._pace = np.array([np.nan if value is None else value for value in state["pace"]], dtype=np.float64)
         self._past = None if state["past"] is None else Window.from_json(state["past"])
         pg = state["pg"]

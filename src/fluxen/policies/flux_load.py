@@ -56,7 +56,7 @@ class FluxLoad(Rounds):
 
     imbalance        ratio of two sites' utilizations from which on groups move between them
     groups_per_move  groups a pair moves in one round at most; the paper moves one, but between micro-batches moving
-                     needs no pause, and a few larger steps are over sooner
+                     needs no pause, and a few larger steps are over sooner; one as long as the noise is not known
     """
 
     def __init__(
@@ -135,7 +135,9 @@ class FluxLoad(Rounds):
         if rounds.guarded:
             allowed &= window.rows >= _WORTH * _mean_group(window, stats)
         chosen: list[list[int]] = [[] for _ in donors]
-        for _ in range(self.groups_per_move):
+        # the first batches of a query are its least typical ones
+        most = self.groups_per_move if rounds.evidence.known or not rounds.guarded else 1
+        for _ in range(most):
             picked = _pick_one(pairs, window.rows, stats.bytes, slot, allowed)
             found = np.flatnonzero(picked >= 0)
             if len(found) == 0:
