@@ -130,12 +130,22 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
             ConfigError,
             f"balance='ptlb' does not go with {name}",
         )
-        for name, value in (("partitioner", "readj"), ("memory_per_site", "1m"), ("time_budget", "1 s"))
+        for name, value in (
+            ("partitioner", "readj"),
+            ("memory_per_site", "1m"),
+            ("time_budget", "1 s"),
+            ("skew_buffer", "1m"),
+        )
     },
     "time budget of a tree": (
         lambda s, o, t: tree(s).adapt(time_budget="1 s"),
         ConfigError,
         "time_budget is for plan='mjoin'",
+    ),
+    "skew buffer of a tree": (
+        lambda s, o, t: tree(s).adapt(skew_buffer="1m"),
+        ConfigError,
+        "skew_buffer is for plan='mjoin'",
     ),
     "memory of a tree": (lambda s, o, t: tree(s).adapt(memory_per_site="1m"), ConfigError, "is for plan='mjoin'"),
     "placement and partitioner": (

@@ -54,17 +54,17 @@ def _check_trees(operators: Sequence[Operator], options: Adapt) -> None:
         raise ConfigError(
             "memory_per_site is for plan='mjoin': a join with plan='tree' does not spill its intermediate results"
         )
-    if trees and options.time_budget is not None:
+    if trees and options.buffer is not None:
         raise ConfigError(
-            "time_budget is for plan='mjoin': rows of a join with plan='tree' cannot wait, as they would meet the "
-            "states of two trees"
+            f"{'skew_buffer' if options.time_budget is None else 'time_budget'} is for plan='mjoin': rows of a join with "
+            "plan='tree' cannot wait, as they would meet the states of two trees"
         )
 
 
 def _check_tracks(operators: Sequence[Operator], options: Adapt) -> None:
     if options.balance != "ptlb":
         return
-    for name in ("partitioner", "memory_per_site", "time_budget"):
+    for name in ("partitioner", "memory_per_site", "time_budget", "skew_buffer"):
         if getattr(options, name) is not None:
             raise ConfigError(f"balance='ptlb' does not go with {name}; use balance='mslb' or 'auto'")
     for number, operator in enumerate(operators):
