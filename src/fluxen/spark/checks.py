@@ -57,8 +57,8 @@ def _check_trees(operators: Sequence[Operator], options: Adapt) -> None:
     if trees and options.buffer is not None:
         given = "skew_buffer" if options.time_budget is None else "time_budget"
         raise ConfigError(
-            f"{given} is for plan='mjoin': rows of a join with plan='tree' cannot wait, as they would meet the states of "
-            "two trees"
+            f"{given} is for plan='mjoin': rows of a join with plan='tree' cannot wait, as they would meet the states "
+            "of two trees"
         )
 
 

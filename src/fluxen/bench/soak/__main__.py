@@ -24,6 +24,7 @@ from fluxen.bench.soak.queries import QUERIES
 from fluxen.bench.soak.samples import COLUMNS, Sample, load
 from fluxen.bench.soak.verdict import LIMITS, Column, judge
 
+LEAST = 80
 WORKERS = {"local": "fluxen.bench.soak.local", "spark": "fluxen.bench.spark.soak"}
 
 
@@ -61,14 +62,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fluxen.bench.soak", description=__doc__)
-    parser.add_argument("--batches", type=int, default=5_000, help="batches of each run in process (default 5,000)")
-    parser.add_argument("--spark-batches", type=int, default=600, help="batches of each run on Spark (default 600)")
+    parser.add_argument("--batches", type=_enough, default=5_000, help="batches of each run in process (default 5,000)")
+    parser.add_argument("--spark-batches", type=_enough, default=600, help="batches of each run on Spark (default 600)")
     parser.add_argument("--only", nargs="*", choices=sorted(QUERIES), help="these queries instead of all")
     parser.add_argument(
         "--runtime", nargs="*", choices=sorted(WORKERS), default=list(WORKERS), help="where to run them"
     )
     parser.add_argument("--out", default="out/soak", help="samples, logs, table and plot go there (default out/soak)")
     return parser
+
+
+def _enough(text: str) -> int:
+    """A number of batches with samples in every quarter."""
+    if not text.isdigit() or int(text) < LEAST:
+        raise argparse.ArgumentTypeError(f"expected at least {LEAST} batches, got {text!r}")
+    return int(text)
 
 
 def _run(runtime: str, name: str, batches: int, work: Path) -> str | None:

@@ -25,12 +25,14 @@ def main(name: str, batches: int, work: Path) -> None:
     query = QUERIES[name]
     bench = _bench(query, work / "checkpoint")
     spent: list[float] = []
+    results = spilled = 0
     with (work / "samples").open("w") as samples:
         for batch in range(batches):
             tables = [DRIFT.table(stream, batch) for stream in range(query.inputs)]
             started = time.process_time()
-            bench.step(batch, tables)
+            results += bench.step(batch, tables).num_rows
             spent.append(time.process_time() - started)
+            spilled += any(ref.generation for ref in bench.epoch.stages[0].segments)
             if batch % EVERY == EVERY - 1:
                 gc.collect()
                 sample = Sample.of(
@@ -43,6 +45,12 @@ def main(name: str, batches: int, work: Path) -> None:
                 samples.write(sample.line())
                 samples.flush()
                 spent.clear()
+    if query.form == "join" and query.memory is not None and not spilled:
+        sys.exit("nothing was ever on disk: the run says nothing about spilling")
+    if query.form == "join" and query.inputs == 2:
+        results += bench.cleanup().num_rows
+        if results != (expected := DRIFT.pairs(batches)):
+            sys.exit(f"{results:,} results instead of {expected:,}")
 
 
 def _bench(query: Soaked, checkpoint: Path) -> ft.Bench:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluxen.bench.data import START_US, zipf_cdf, zipf_ranks
 
@@ -35,7 +36,7 @@ class Soaked:
 
 QUERIES: Mapping[str, Soaked] = {
     "join-local-disk": Soaked(form="join", inputs=2, policy="LocalDisk", memory=0.4),
-    "join-lazy-disk": Soaked(form="join", inputs=2, policy="LazyDisk", memory=0.4),
+    "join-lazy-disk": Soaked(form="join", inputs=3, policy="LazyDisk", memory=0.4),
     "join-active-disk": Soaked(form="join", inputs=2, policy="ActiveDisk", memory=0.4),
     "join-forecast-disk": Soaked(form="join", inputs=2, policy="ForecastDisk", memory=0.4),
     "tumbling": Soaked(form="tumbling", partitioner="Readj"),
@@ -45,6 +46,8 @@ QUERIES: Mapping[str, Soaked] = {
 }
 WITHIN = 20
 """Seconds of event time that joined rows may lie apart, and that distinct remembers a key."""
+LAG = 3
+"""Seconds by which each input is behind the one before it."""
 WINDOW = 10
 """Seconds of a tumbling window."""
 LAST = 10
@@ -68,8 +71,23 @@ class Drift:
         rng = np.random.default_rng([stream, batch])
         ranks = zipf_ranks(rng, self.rows, zipf_cdf(self.keys, self.skew))
         keys = (ranks + self.keys * (batch % self.cycle) // self.cycle) % self.keys
-        times = START_US + batch * SECOND + np.sort(rng.integers(0, SECOND, self.rows))
+        late = stream * LAG * SECOND
+        times = START_US + batch * SECOND - late + np.sort(rng.integers(0, SECOND, self.rows))
         return pa.table(
             [pa.array(keys), pa.array(times).cast(TIME), pa.array(rng.integers(0, 1 << 20, self.rows) / 64.0)],
             schema=SCHEMA,
         )
+
+    def pairs(self, batches: int) -> int:
+        """Results of a join of two inputs over so many batches: rows of one key at most `WITHIN` seconds apart."""
+        a, b = (pa.concat_tables(self.table(stream, batch) for batch in range(batches)) for stream in (0, 1))
+        found = 0
+        for key in range(self.keys):
+            left, right = (
+                np.sort(side.filter(pc.equal(side.column("key"), key)).column("ts").cast(pa.int64()).to_numpy())
+                for side in (a, b)
+            )
+            reach = WITHIN * SECOND
+            found += int(np.searchsorted(right, left + reach, side="right").sum())
+            found -= int(np.searchsorted(right, left - reach, side="left").sum())
+        return found
