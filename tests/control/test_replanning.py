@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -314,3 +315,23 @@ def test_trees_are_known_by_what_their_nodes_hold():
     assert write(read("((0 1) (2 3))")) == "((0 1) (2 3))"
     assert intermediates(read("((0 1) (2 3))")) == {(0, 1), (2, 3)}
     assert [height(read(text)) for text in ("(0 1 2)", "((0 1) 2)", "(((0 1) 2) 3)")] == [1, 2, 3]
+
+
+def test_trees_that_put_the_same_inputs_together_in_another_order_share_their_states(tmp_path):
+    schemas = {name: pa.schema([("k", pa.int64()), (f"of_{name}", pa.int64())]) for name in "abcd"}
+    stage = ft.join(schemas, "k", plan="tree", tree="(((0 2) 3) 1)")
+    bench = ft.Bench([stage], str(tmp_path), sites=1, partitions=4)
+
+    def row(name: str, value: int) -> pa.Table:
+        return pa.table({"k": [1], f"of_{name}": [value]})
+
+    def other_order(stage, state, epoch):
+        return replace(state, trees=state.trees.replanned(0, (((0, 3), 2), 1)))
+
+    none = schemas["b"].empty_table()
+    bench.step(0, [row("a", 1), none, row("c", 1), row("d", 1)], change=other_order)
+    bench.step(1, [row("a", 2), none, row("c", 2), row("d", 2)])
+    found = bench.step(
+        2, [schemas["a"].empty_table(), row("b", 1), schemas["c"].empty_table(), schemas["d"].empty_table()]
+    )
+    assert found.num_rows == 2 * 2 * 2

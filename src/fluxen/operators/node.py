@@ -67,7 +67,7 @@ class Rows:
         members = tuple(sorted(i for part in parts for i in part.members))
         second = None if parts[0].h2 is None else none
         mark = None if parts[0].new is None else np.zeros(0, dtype=np.bool_)
-        return Rows(members, none, second, dict.fromkeys(members, none), pa.table(columns), mark)
+        return Rows(members, none, second, dict.fromkeys(members, none), _ordered(pa.table(columns)), mark)
 
     @staticmethod
     def concat(parts: list[Rows], children: Mapping[tuple[int, ...], Rows], members: tuple[int, ...]) -> Rows:
@@ -123,7 +123,12 @@ def _times(members: tuple[int, ...], table: pa.Table) -> dict[int, Ints]:
 def _payload(members: tuple[int, ...], table: pa.Table) -> pa.Table:
     own = {H, H2, T, NEW, *(time_column(i) for i in members)} if len(members) > 1 else {H, H2, T}
     payload = table.select([name for name in table.column_names if name not in own])
-    return _numbered(members[0], payload) if len(members) == 1 else payload
+    return _numbered(members[0], payload) if len(members) == 1 else _ordered(payload)
+
+
+def _ordered(payload: pa.Table) -> pa.Table:
+    """The columns in the order of the inputs: trees that put the same inputs together otherwise share these states."""
+    return payload.select(sorted(payload.column_names, key=lambda name: int(name.split(".", 1)[0])))
 
 
 class Child(Side):
@@ -213,7 +218,7 @@ class Node:
                 h,
                 None if sides[0].h2 is None else sides[0].h2[ids[0]],
                 {i: t[rows] for side, rows in zip(sides, ids) for i, t in side.times.items()},
-                pa.table({name: table.column(name) for table in tables for name in table.column_names}),
+                _ordered(pa.table({name: table.column(name) for table in tables for name in table.column_names})),
                 marks,
             )
 
