@@ -99,7 +99,8 @@ class LocalDisk:
         grown = stats.bytes - self._bytes
         came_back = np.where(stats.spilled > 0, 0.0, self._spilled)
         grown = np.where(came_back > 0, np.maximum(grown - came_back, 0.0), grown)
-        return np.where(self._pushed(stats), stats.bytes, grown)
+        # where more has gone to disk, all that is in memory has come since
+        return np.where((stats.spilled > self._spilled) & (self._where == stats.placement), stats.bytes, grown)
 
     def _expected(self, stats: Stats) -> Floats:
         """Each site's state after the next batch."""
