@@ -121,6 +121,8 @@ def test_the_time_that_others_are_given_follows_from_what_they_have_to_do():
     # all were stopped halfway: all need twice as long next time
     assert given(*[site(1.0, 100, 50, 50)] * 2) == pytest.approx((3.75, 3.75))
     assert given(*[site(0.01, 100, 100, 0)] * 2) == (LEAST, LEAST)
+    idle = site(0.0, 0, 0, 0)
+    assert given(even, idle, idle) == pytest.approx((float("inf"), 1.25 * 2.0, 1.25 * 2.0))  # nobody waits for it
     assert given(even) is None  # nobody to wait for
     assert given(even, even, count=3) is None  # sites that have not worked yet
     assert given(*[site(0.0, 0, 0, 0)] * 2) is None

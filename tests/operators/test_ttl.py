@@ -148,3 +148,25 @@ def test_a_time_to_live_is_for_bounds_that_are_open():
     for within, between in (("1 second", None), (None, {("b", "a"): ("0 seconds", "1 second")})):
         with pytest.raises(QueryError, match="bound them all, so leave it out"):
             pair_bounds(["a", "b"], within, between, "7 seconds")
+
+
+def test_rows_that_come_in_a_flush_have_the_time_of_that_epoch(tmp_path):
+    """A window comes out of an epoch without rows; the stage behind it must not take it for old."""
+    windows = ft.aggregate(SCHEMA, "k", "ts", window="5 seconds", n=fx.count())
+    total = ft.aggregate(windows.schema, "k", ttl="7 days", total=fx.sum("n"))
+    bench = ft.Bench([windows, total], str(tmp_path))
+    bench.step(0, [rows((1, 1, 0), (1, 9, 0))])
+    assert bench.flush().to_pylist() == [{"k": 1, "total": 1}]
+    bench.step(1, [rows((1, 30, 0))])
+    assert bench.step(2, [rows((1, 40, 0))]).to_pylist() == [{"k": 1, "total": 2}]
+
+
+def test_state_expires_by_arrival_whichever_input_is_silent(tmp_path):
+    schema = pa.schema([("k", pa.int64())])
+    clock = FakeClock(1000.0)
+    stage = ft.join({"a": schema, "b": schema}, "k", ttl="10 seconds")
+    bench = ft.Bench([stage], str(tmp_path), wall=clock)
+    for number in range(40):
+        clock.advance(10)
+        bench.step(number, [pa.table({"k": [number] * 10}), schema.empty_table()])
+    assert sum(side["state_rows"] for side in bench.epoch.stats["stages"][0]["sides"]) <= 50

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.plant import ROW, Input, Plant
 
+import fluxen.testing as ft
 from fluxen import policies
 from fluxen.policies import ActiveDisk, FluxHybrid, FluxLoad, FluxMemory, ForecastDisk, LazyDisk, LocalDisk, Policy
 from fluxen.policies.base import Move, Spill, Stats
@@ -165,3 +167,17 @@ def test_a_move_that_waits_for_its_copy_is_not_taken_for_growth(name: str) -> No
     report(where, still, 7)
     growth = policy.snapshot()["growth"]
     assert max(growth) <= 0.4 + 1e-9
+
+
+def test_memory_balancing_rests_where_windows_make_state_swing(tmp_path):
+    """The engine itself as the plant: state with a window grows and falls as segments merge and expire."""
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+    stage = ft.distinct(schema, "k", "ts", within="20 seconds")
+    bench = ft.Bench([stage], str(tmp_path), sites=2, partitions=32, memory=3_500, policy=FluxMemory)
+    rng, weights = np.random.default_rng(7), 1 / np.arange(1, 201)
+    for second in range(300):
+        keys = rng.choice(200, 60, p=weights / weights.sum())
+        times = pa.array(np.full(60, second * 1_000_000)).cast(pa.timestamp("us", "UTC"))
+        bench.step(second, [pa.table([pa.array(keys), times], schema=schema)])
+    moves = [event["epoch"] for event in bench.log.events() if event["kind"] == "move" and event["outcome"] == "done"]
+    assert [epoch for epoch in moves if epoch > 100] == []

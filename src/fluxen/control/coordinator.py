@@ -73,17 +73,20 @@ def advance(
     batch: int,
     seen: Sequence[int | None] = (),
     elapsed: float = 0.0,
+    moment: int | None = None,
 ) -> Epoch:
     """The epoch after `epoch`, given one record per site.
 
     `seen` is, per input, the latest event time among the source's rows, of which some may not have come to the sites;
-    `elapsed` the seconds since the last epoch of this run.
+    `elapsed` the seconds since the last epoch of this run; `moment` the time of all its rows where stages go by it.
     """
     states: list[StageState] = []
     for number, (stage, before) in enumerate(zip(stages, epoch.stages)):
         mine = [records[number, site] for site in range(before.routing.sites)]
         bound = marks.results(stages[number - 1].operator, states[-1]).get(stage.time or "") if number else None
         heard = _heard(stage, mine, seen if number == 0 else ())
+        if stage.on_arrival and moment is not None:  # no row to come is older, of inputs that are silent neither
+            heard = [(moment, rows) for _, rows in heard]
         states.append(_advance_stage(stage, before, mine, epoch.number + 1, heard, bound, elapsed))
     return Epoch(
         number=epoch.number + 1,

@@ -83,10 +83,17 @@ class HotKeys:
             for h, group in routing.own_groups().items()
         }
         self._since = [self._since[0] + 1, self._since[1] + float(rows.sum()), self._since[2] + float(work.sum())]
+        # one that has gone back is judged anew if it comes again, and so is one that is hot again before it could
+        self._cold = [h for h in self._cold if h in self._done and not self._warm(*self._done[h])]
         batches, seen, worked = self._since
         if batches >= QUIET and (seen >= WINDOW_ROWS or batches >= 8 * QUIET):
             self._cold = [h for h, cost in self._done.items() if cost[0] < COOL * seen and cost[1] < COOL * worked]
             self._since, self._done = [0.0, 0.0, 0.0], {}
+
+    def _warm(self, rows: float, work: float) -> bool:
+        """Whether a key with these costs since the last judgement is worth its group, and not by chance."""
+        pairs = ((rows, self._since[1]), (work, self._since[2]))
+        return any(cost > 0 and cost - CERTAIN * np.sqrt(cost) >= COOL * total for cost, total in pairs)
 
     def cold(self, routing: Routing) -> Ints:
         """Isolated keys that were not worth it when they were judged last."""

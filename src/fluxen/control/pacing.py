@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from fluxen.state.epoch import Epoch
-from fluxen.typing import Json
+from fluxen.typing import Floats, Json
 
 __all__ = ["LEAST", "SLACK", "budgets"]
 
@@ -34,8 +34,13 @@ def budgets(epoch: Epoch, stage: int) -> tuple[float, ...] | None:
     expected = np.array([_expected(site) for site in stages[stage]["sites"]])
     if len(expected) != epoch.stages[stage].routing.sites or len(expected) < 2 or not expected.any():
         return None
-    others = [float(np.median(np.delete(expected, site))) for site in range(len(expected))]
-    return tuple(max(SLACK * seconds, LEAST) for seconds in others)
+    return tuple(_allowed(np.delete(expected, site)) for site in range(len(expected)))
+
+
+def _allowed(others: Floats) -> float:
+    """Seconds until the other sites are done; sites without rows wait for nothing, and alone there is no hurry."""
+    others = others[others > 0]
+    return max(SLACK * float(np.median(others)), LEAST) if len(others) else float("inf")
 
 
 def _expected(site: Json) -> float:

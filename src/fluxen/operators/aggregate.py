@@ -68,6 +68,7 @@ class Running:
     """the input's event-time column"""
     ttl: int = UNBOUNDED
     """microseconds after a key's last update at which its value is forgotten"""
+    shadows: bool = True
     inputs: int = 1
     sides: int = 1
 

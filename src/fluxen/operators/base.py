@@ -148,6 +148,14 @@ class Spillable(Protocol):
 
 
 @runtime_checkable
+class Shadowing(Protocol):
+    """An operator whose later state rows of a key take the place of earlier ones, which only cost room then."""
+
+    @property
+    def shadows(self) -> bool: ...
+
+
+@runtime_checkable
 class Divided(Protocol):
     """An operator that gives each row of a group that moves by parallel track to one of the two sites.
 

@@ -40,6 +40,7 @@ class LastRows:
     """the input's event-time column, be it a key or not"""
     ttl: int = UNBOUNDED
     """microseconds for which a row counts"""
+    shadows: bool = True
     inputs: int = 1
     sides: int = 1
 

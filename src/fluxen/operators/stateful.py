@@ -52,6 +52,7 @@ class Stateful:
     ties: tuple[str, ...]
     results: pa.Schema
     described: Json
+    shadows: bool = True
     inputs: int = 1
     sides: int = 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -10,12 +11,12 @@ import pyarrow as pa
 
 from fluxen.operators.ahead import merge_limit
 from fluxen.operators.backlog import Backlog
-from fluxen.operators.base import SiteBatch, Spillable
+from fluxen.operators.base import Shadowing, SiteBatch, Spillable
 from fluxen.operators.job import SiteJob
 from fluxen.state.epoch import segment_name
 from fluxen.state.generations import chosen, on_disk
 from fluxen.state.routing import mask_of, ranges
-from fluxen.state.runs import Run, due, open_runs, young
+from fluxen.state.runs import FAN_IN, Run, due, open_runs, young
 from fluxen.state.segment import H, SegmentRef, T, column, open_segment, write_segment
 from fluxen.typing import Mask
 
@@ -100,6 +101,53 @@ class StateWriter:
                 self._merge(side, runs[-count:], horizons[side])
             if self._owing is not None:
                 self._squeeze(side, horizons[side])
+            if isinstance(self.job.operator, Shadowing):
+                self._renew(side, horizons[side], limit)
+
+    def _renew(self, side: int, horizon: int, limit: int) -> None:
+        """Rewrite groups of runs too large to be merged as a whole, where more rows are outdated than count.
+
+        A group is rewritten from all runs of earlier batches at once, when at least half of its rows may be outdated:
+        state stays within about twice what counts, and a row is rewritten about once more.
+        """
+        fresh = {ref.name for ref in self.added}
+        runs = [run for run in self._mergeable(side) if run.ref.name not in fresh]
+        if sum(self._size(run)[1] for run in runs) <= limit:
+            return  # `due` takes care of them
+        for groups in self._outdated(runs, limit):
+            names = {run.ref.name for run in runs}
+            self._rewrite(side, [run for run in self.runs[side] if run.ref.name in names], groups, horizon)
+
+    def _outdated(self, runs: list[Run], limit: int) -> Iterator[Mask]:
+        """Groups to rewrite, as many at a time as `limit` bytes hold."""
+        routing = self.job.before.routing
+        counts = np.array([run.rows_per_group(routing) for run in runs])
+        total, several = counts.sum(axis=0), (counts > 0).sum(axis=0) >= FAN_IN
+        row_bytes = max(run.ref.bytes / max(run.ref.rows, 1) for run in runs)
+        size = total * row_bytes
+        piece = np.zeros(routing.size, dtype=np.bool_)
+        for group in np.flatnonzero(several & (total >= 2 * counts.max(axis=0))).tolist():
+            if piece.any() and size[piece].sum() + size[group] > limit:
+                yield piece
+                piece = np.zeros(routing.size, dtype=np.bool_)
+            piece[group] = True
+        if piece.any():
+            yield piece
+
+    def _rewrite(self, side: int, runs: list[Run], groups: Mask, horizon: int) -> None:
+        """These groups' rows of all these runs in one new run; of the others each run keeps what it has."""
+        parts = [replace(run, mine=run.mine & groups, whole=False) for run in runs if (run.mine & groups).any()]
+        merged = self._compact(side, [part.rows(self.job.before.routing) for part in parts], horizon)
+        self.consumed += [(part.ref.name, ranges(part.mine)) for part in parts]
+        names = {part.ref.name for part in parts}
+        left = [
+            replace(run, mine=run.mine & ~groups, whole=False) if run.ref.name in names else run
+            for run in self.runs[side]
+        ]
+        self.runs[side] = [run for run in left if run.mine.any()]
+        if merged.num_rows:
+            span = (min(part.ref.first_epoch for part in parts), max(part.ref.last_epoch for part in parts))
+            self._keep(self._write(side, merged, span, ranges(groups & self.owned)))
 
     def _size(self, run: Run) -> tuple[int, int]:
         """Rows and bytes of a run that are this site's own."""
@@ -149,9 +197,11 @@ class StateWriter:
         if self._owing is not None:  # a group must not seem to have rows of two generations because its neighbours do
             live = np.zeros(len(self.owned), dtype=np.bool_)
             live[self.job.before.routing.groups(column(table, H))] = True
-        ref = self._write(side, table, epochs, ranges(live))
+        self._keep(self._write(side, table, epochs, ranges(live)))
+
+    def _keep(self, ref: SegmentRef) -> None:
         self.added.append(ref)
-        self.runs[side].extend(open_runs(self.job.store, [ref], self.job.before.routing, self.site))
+        self.runs[ref.side].extend(open_runs(self.job.store, [ref], self.job.before.routing, self.site))
 
     def _write(
         self, side: int, table: pa.Table, epochs: tuple[int, int], live: tuple[tuple[int, int], ...]

@@ -65,11 +65,13 @@ class FluxMemory(Rounds):
 
     def even_out(self, stats: Stats, rounds: Rounds) -> Sequence[Move]:
         """The moves of one round; `rounds` says whose round it is."""
-        excess = stats.excess
+        size = rounds.held(stats)
+        held = np.bincount(stats.placement, weights=size, minlength=stats.sites)
+        excess = stats.capacity - held
         order = np.argsort(excess, kind="stable")
         half = stats.sites // 2
         tight, loose = order[:half], order[::-1][:half]
-        occupancy = (stats.site_bytes + stats.site_spilled) / stats.capacity
+        occupancy = held / stats.capacity
         ratio = rounds.factor(self.imbalance, half)
         if rounds.guarded:
             ratio = np.where(rounds.turned(tight, loose), self.imbalance**2, ratio)
@@ -82,10 +84,9 @@ class FluxMemory(Rounds):
         donors, receivers = ends(tight, loose, passes)
         if len(donors) == 0:
             return ()
-        return self._moves(stats, donors, receivers, excess)
+        return self._moves(stats, donors, receivers, excess, size)
 
-    def _moves(self, stats: Stats, donors: Ints, receivers: Ints, excess: Floats) -> list[Move]:
-        size = stats.bytes + stats.spilled
+    def _moves(self, stats: Stats, donors: Ints, receivers: Ints, excess: Floats, size: Floats) -> list[Move]:
         slot = slots(donors, stats.placement, stats.sites)
         gap = excess[receivers] - excess[donors]
         chosen: list[list[int]] = [[] for _ in donors]

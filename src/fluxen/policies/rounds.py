@@ -40,6 +40,8 @@ __all__ = ["SETTLED", "Rounds", "Tuner", "Window"]
 
 SETTLED = 16
 """Rounds that small imbalances have to be put right, before only a clear one counts."""
+AVERAGED = 32
+"""Reports over which a group's bytes are averaged from then on."""
 
 
 class Tuner:
@@ -106,6 +108,8 @@ class Rounds(ABC):
         self._gave: dict[tuple[int, int], int] = {}  # (donor, receiver) -> rounds since a group went that way
         self._seen_moving = False
         self._window: Window | None = None
+        self._held: Floats = np.zeros(0)  # per group, bytes in memory and on disk, averaged
+        self._reports = 0
 
     @abstractmethod
     def pick(self, window: Window, stats: Stats) -> Sequence[Move]:
@@ -134,7 +138,20 @@ class Rounds(ABC):
         turned = [(receiver, donor) in self._gave for donor, receiver in zip(donors.tolist(), receivers.tolist())]
         return np.array(turned, dtype=np.bool_)
 
+    def held(self, stats: Stats) -> Floats:
+        """Bytes of each group, on disk or not; once settled their average, as windows and merges make them swing."""
+        return self._held if self.settled and len(self._held) == stats.groups else stats.bytes + stats.spilled
+
+    def _weigh(self, stats: Stats) -> None:
+        size = stats.bytes + stats.spilled
+        if len(self._held) != stats.groups:
+            self._held, self._reports = size, 1
+        else:
+            self._reports = min(self._reports + 1, AVERAGED)
+            self._held = np.round(self._held + (size - self._held) / self._reports, 1)
+
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
+        self._weigh(stats)
         if self._pending and not self._moves_ended(stats, now):
             return ()
         self._collect(stats, now)
@@ -194,6 +211,8 @@ class Rounds(ABC):
             "length": self._length,
             "since": self._since,
             "pending": [list(p) for p in self._pending],
+            "held": self._held.tolist(),
+            "reports": self._reports,
             "pairs": [list(p) for p in self._pairs],
             "gave": [[*pair, age] for pair, age in self._gave.items()],
             "seen_moving": self._seen_moving,
@@ -210,6 +229,8 @@ class Rounds(ABC):
         self._pairs = [(int(donor), int(receiver)) for donor, receiver in state.get("pairs", ())]
         self._gave = {(int(donor), int(receiver)): int(age) for donor, receiver, age in state.get("gave", ())}
         self._seen_moving = bool(state["seen_moving"])
+        self._held = np.array(state.get("held", ()), dtype=np.float64)
+        self._reports = int(state.get("reports", 0))
         self._rounds = int(state.get("rounds", 0))
         self._tuner.restore(state["tuner"])
         self.evidence = Evidence()

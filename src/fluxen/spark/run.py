@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +89,8 @@ class Run:
         self._progress: deque[Json] = deque(maxlen=100)
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
+        self._ending = threading.Event()
+        """from here on the claim is not renewed any more"""
         self._done = threading.Event()
         self._session: SparkSession | None = None
         self._token = uuid.uuid4().hex[:8]
@@ -122,14 +124,18 @@ class Run:
 
     def start(self) -> Run:
         self._claim = self._log.claim = claims.take(self._store)
+        self._in_background(self._keep_claim, "claim")  # to begin may mean to repeat a flush, which takes its time
         try:
             self._begin()
         except BaseException:
+            self._ending.set()
             self._claim.release()
             raise
-        for work, name in ((self._watch, "query"), (self._keep_claim, "claim")):
-            threading.Thread(target=work, name=f"fluxen-{self.name or name}", daemon=True).start()
+        self._in_background(self._watch, "query")
         return self
+
+    def _in_background(self, work: Callable[[], None], what: str) -> None:
+        threading.Thread(target=work, name=f"fluxen-{self.name or what}", daemon=True).start()
 
     def _begin(self) -> None:
         self._log.identify(self._identity())
@@ -167,13 +173,14 @@ class Run:
 
     def _keep_claim(self) -> None:
         """Renew the claim while the query runs; end the query if another driver has taken it over."""
-        while not self._done.wait(claims.RENEWAL):
+        while not self._ending.wait(claims.RENEWAL):
             try:
                 self._claim.renew()
             except CheckpointError as error:
-                if not self._done.is_set():
+                if not self._ending.is_set():
                     self._failure = error
-                    self._spark_query.stop()
+                    if self._launched.is_set():  # before that, nothing it does can be committed
+                        self._spark_query.stop()
                 return
             except (FluxenError, OSError):
                 continue  # a filesystem that answers again before the lease is over has done no harm
@@ -238,9 +245,14 @@ class Run:
                 self._failure = error
                 self._spark_query.stop()
         finally:
-            self._pins.release()
-            self._claim.release()
-            self._done.set()
+            self._ending.set()
+            try:
+                self._pins.release()
+            finally:
+                try:
+                    self._claim.release()
+                finally:
+                    self._done.set()
 
     def _drain(self) -> None:
         """Process rows that wait, emit closed windows and what generations on disk owe, until there is nothing left."""
@@ -322,7 +334,10 @@ class Run:
         # silence is counted from batch to batch: rows that come while one runs are in the next
         began, elapsed = time.monotonic(), time.monotonic() - self._began
         started = time.perf_counter()
-        results = self._results(rows, before)
+        moment = arrival(before, self._stages, time.time())
+        if moment is not None:
+            moment = self._log.moment(number, moment)
+        results = self._results(rows, before, moment)
         planned = time.perf_counter()
         self._sink(results, number)
         ran = time.perf_counter()
@@ -336,7 +351,7 @@ class Run:
                 raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
         seen = self._seen(rows)
         if records:
-            after = advance(before, self._stages, records, batch=batch, seen=seen, elapsed=elapsed)
+            after = advance(before, self._stages, records, batch=batch, seen=seen, elapsed=elapsed, moment=moment)
             epoch = self._adapted(after, records, ran - started)
         else:  # not one row in the whole batch
             epoch = rested(before, self._stages, batch=batch, seen=seen, elapsed=elapsed)
@@ -392,12 +407,9 @@ class Run:
     def _event_time(self, epoch: Epoch) -> float:
         return max((w for stage in epoch.stages for w in stage.watermarks if abs(w) < MAX_TIME), default=0) / 1e6
 
-    def _results(self, rows: DataFrame | None, before: Epoch) -> DataFrame:
+    def _results(self, rows: DataFrame | None, before: Epoch, moment: int | None) -> DataFrame:
         """The stages' DataFrames, chained: each stage's results are the next one's rows."""
         assert self._session is not None
-        moment = None if rows is None else arrival(before, self._stages, time.time())
-        if moment is not None:
-            moment = self._log.moment(before.number + 1, moment)
         frame = rows
         for number, (plan, state) in enumerate(zip(self._query.plans, before.stages)):
             if number > 0:
@@ -418,7 +430,7 @@ class Run:
                 piece_bytes=self._options.piece_bytes,
                 buffer=self._query.options.buffer,
                 moment=moment if plan.stage.on_arrival else None,
-                budgets=budgets(before, number),
+                budgets=None if rows is None else budgets(before, number),
                 follow=before.number + 1 == self._resumed,
             )
             frame = run_stage(self._marked(frame, number, state.routing.sites), plan.wire, job, plan.schema, self._pins)

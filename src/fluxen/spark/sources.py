@@ -113,8 +113,12 @@ def _below_filters(plan: Any, time: Any) -> tuple[list[Any], Any, Any] | None:
     above: list[Any] = []
     found = None
     moment, computed = time, False
+    made = _made(plan)
+    own = _renamed(time, made)
     while plan.nodeName() in _PASSED:
-        if plan.nodeName() == "Filter" and _judged(plan.condition(), moment):
+        if plan.nodeName() == "Filter" and (
+            _judged(plan.condition(), moment) or not own.isdisjoint(_origins(plan.condition(), made))
+        ):
             break
         if plan.nodeName() == "Project":
             below = _projected(plan, moment, computed)
@@ -141,6 +145,35 @@ def _projected(project: Any, moment: Any, computed: bool) -> tuple[Any, bool] | 
     if not value.deterministic():
         return None
     return value, not _is_attribute(value)
+
+
+def _made(plan: Any) -> dict[int, Any]:
+    """What every column is that some projection on the way down computes or renames."""
+    made: dict[int, Any] = {}
+    while plan.nodeName() in _PASSED:
+        if plan.nodeName() == "Project":
+            entries = [entry for entry in _listed(plan.projectList()) if not _is_attribute(entry)]
+            made.update((entry.exprId().id(), entry.child()) for entry in entries)
+        (plan,) = _listed(plan.children())
+    return made
+
+
+def _renamed(time: Any, made: dict[int, Any]) -> set[int]:
+    """The time under all names it has before it is computed."""
+    own = {time.exprId().id()}
+    while (time := made.get(time.exprId().id())) is not None and _is_attribute(time):
+        own.add(time.exprId().id())
+    return own
+
+
+def _origins(expression: Any, made: dict[int, Any]) -> set[int]:
+    """The columns an expression reads, and those that they were computed from."""
+    if expression.nodeName() == "IsNotNull":
+        return set()
+    if not _is_attribute(expression):
+        return set[int]().union(*(_origins(child, made) for child in _listed(expression.children())))
+    number = expression.exprId().id()
+    return {number} | (_origins(made[number], made) if number in made else set())
 
 
 def _judged(condition: Any, moment: Any) -> bool:

@@ -35,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from fluxen.errors import CheckpointError, FluxenError
+from fluxen.errors import CheckpointError, DamagedError, FluxenError
 from fluxen.state.record import seal, unseal
 from fluxen.state.store import Store, storage_errors
 from fluxen.typing import Json
@@ -174,7 +174,16 @@ def refuse_if_held(store: Store) -> list[int]:
         numbers = _numbers(store)
     if not numbers or store.exists(_over(numbers[-1])):
         return numbers
-    holder = current(store)
+    try:
+        holder = current(store)
+    except DamagedError as error:  # half a file that a machine without power has left
+        age = _silent(store, numbers[-1])
+        if age >= LEASE:
+            return numbers
+        raise DamagedError(
+            f"{error}; whoever claimed the checkpoint {store.root} cannot be told: start again in {LEASE - age:.0f} "
+            "seconds, or delete the file if no driver uses it"
+        ) from None
     if holder is None:
         raise CheckpointError(f"checkpoint {store.root} is being claimed by another driver; stop one of them")
     if holder.here:

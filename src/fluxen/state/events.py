@@ -93,7 +93,8 @@ class EventLog:
 
     def _current(self) -> list[_File]:
         files = self._files()
-        return [file for file in files if not any(other.covers(file) for other in files)]
+        rolled = [file for file in files if file.entries]
+        return [file for file in files if not any(other.covers(file) for other in rolled)]
 
     def _content(self, file: _File) -> list[Json]:
         if file.name in self._rolled:

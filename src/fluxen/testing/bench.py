@@ -209,14 +209,18 @@ class Bench:
         elapsed: float,
     ) -> pa.Table:
         number = before.number + 1
+        moment = arrival(before, [stage.stage for stage in self.stages], self.wall())
+        if moment is not None:
+            moment = self.log.moment(number, moment)
         for _ in range(repeat):
-            results = self._evaluate(before, inputs)
+            results = self._evaluate(before, inputs, moment)
         if self.sink is not None:
             self.sink(number, results)
         records = read_records(self.store, number)
         assert not missing_sites(records, expected(before)), "a site left no record"
         stages = [stage.stage for stage in self.stages]
-        epoch = self._adapted(advance(before, stages, records, batch=batch, seen=seen, elapsed=elapsed), records)
+        after = advance(before, stages, records, batch=batch, seen=seen, elapsed=elapsed, moment=moment)
+        epoch = self._adapted(after, records)
         if reroute is not None:
             moved = tuple(with_routing(s, reroute(i, s.routing)) for i, s in enumerate(epoch.stages))
             epoch = replace(epoch, stages=moved)
@@ -238,11 +242,8 @@ class Bench:
         control = {"stages": [adaptation.snapshot() for adaptation in self._adaptations]}
         return replace(epoch, stages=tuple(stages), control=control)
 
-    def _evaluate(self, before: Epoch, inputs: Sequence[pa.Table] | None) -> pa.Table:
+    def _evaluate(self, before: Epoch, inputs: Sequence[pa.Table] | None, moment: int | None) -> pa.Table:
         rows = inputs
-        moment = None if rows is None else arrival(before, [stage.stage for stage in self.stages], self.wall())
-        if moment is not None:
-            moment = self.log.moment(before.number + 1, moment)
         for number, stage in enumerate(self.stages):
             state = before.stages[number]
             tables = [schema.empty_table() for schema in stage.inputs] if rows is None else list(rows)
@@ -256,7 +257,7 @@ class Bench:
                 track_heavy=True,
                 piece_bytes=self.piece_bytes,
                 buffer=self.buffer,
-                budgets=budgets(before, number),
+                budgets=None if inputs is None else budgets(before, number),
                 follow=before.number + 1 == self._resumed,
                 clock=self.clock,
                 moment=moment if stage.stage.on_arrival else None,
