@@ -19,7 +19,7 @@ from fluxen.bench.spark.sources import stream
 
 EVERY = 5
 DRIFT = Drift(keys=400, rows=2_000, cycle=50)
-STATE_BYTES = {"join": 1_900_000, "distinct": 700_000}
+STATE_BYTES = {"join": 1_700_000, "distinct": 11_000}
 """What a site of two holds of each form without a limit, about."""
 
 
@@ -38,6 +38,8 @@ def main(name: str, batches: int, work: Path) -> None:
     )
     sampler.run.awaitTermination()
     sampler.out.close()
+    if query.memory is not None and sampler.on_disk < sampler.looks // 2:
+        sys.exit(f"something was on disk at {sampler.on_disk} of {sampler.looks} looks only: memory was not tight")
 
 
 class _Sampler:
@@ -48,6 +50,7 @@ class _Sampler:
     def __init__(self, spark: SparkSession, work: Path) -> None:
         self.spark, self.checkpoint = spark, work / "checkpoint"
         self.out = (work / "samples").open("w")
+        self.looks = self.on_disk = 0
 
     def __call__(self, results: Any, epoch: int) -> None:
         results.write.format("noop").mode("overwrite").save()
@@ -59,6 +62,9 @@ class _Sampler:
         heap = jvm.Runtime.getRuntime()
         # of the JVM what is in use, not what it has taken and keeps; the batch that takes the look is not timed
         lasted = [sum(entry["seconds"].values()) for entry in self.run.epochs[1 - EVERY :]]
+        last = self.run.epochs[-1]
+        swapped = any(site["swapped_bytes"] for stage in last["stages"] for site in stage["sites"])
+        self.looks, self.on_disk = self.looks + 1, self.on_disk + bool(swapped or last["spilled_bytes"])
         sample = Sample.of(
             batch=epoch,
             size=checkpoint_size(self.checkpoint),
