@@ -5,6 +5,7 @@ Run it with `python examples/cheapest_brokers.py`; everything it writes is tempo
 
 from __future__ import annotations
 
+import os
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,7 +34,10 @@ def write_offers(directory: Path, files: int = 3, rows: int = 200) -> None:
                 }
                 for i in range(rows)
             ]
-            pq.write_table(pa.Table.from_pylist(offers, SCHEMA), directory / bank / f"{file:03d}.parquet")
+            path = directory / bank / f"{file:03d}.parquet"
+            pq.write_table(pa.Table.from_pylist(offers, SCHEMA), path)
+            # Spark reads files in the order of their times, which are the same if they are written at once
+            os.utime(path, (start.timestamp() + file, start.timestamp() + file))
 
 
 SCHEMA = pa.schema(
