@@ -18,15 +18,21 @@ from fluxen.bench.soak.samples import Sample, checkpoint_size, compress, residen
 from fluxen.bench.spark.sources import stream
 
 EVERY = 5
-DRIFT = Drift(keys=400, rows=2_000, cycle=50)
-STATE_BYTES = {"join": 1_700_000, "distinct": 11_000}
-"""What a site of two holds of each form without a limit, about."""
+DRIFTS = {
+    1: Drift(keys=400, rows=2_000, cycle=50),
+    2: Drift(keys=4_000, rows=2_000, cycle=50, skew=0.5),
+    3: Drift(keys=20_000, rows=2_000, cycle=50, skew=0.3),
+}
+"""By the number of inputs: results must not drown what is to be seen."""
+STATE_BYTES = {1: 11_000, 2: 1_700_000, 3: 2_800_000}
+"""What a site of two holds without a limit, about, by the number of inputs."""
 
 
 def main(name: str, batches: int, work: Path) -> None:
     query = QUERIES[name]
+    drift = DRIFTS[query.inputs]
     for number in range(query.inputs):
-        write_tables((DRIFT.table(number, batch) for batch in range(batches)), work / "data" / "abc"[number])
+        write_tables((drift.table(number, batch) for batch in range(batches)), work / "data" / "abc"[number])
     spark = fx.session(master="local[2]", spark__driver__memory="1g")
     sampler = _Sampler(spark, work)
     sampler.run = (
@@ -78,7 +84,7 @@ class _Sampler:
 
 def _query(spark: SparkSession, query: Soaked, data: Path) -> Any:
     inputs = {"abc"[number]: stream(spark, data, "abc"[number], text=False) for number in range(query.inputs)}
-    memory = None if query.memory is None else round(query.memory * STATE_BYTES[query.form])
+    memory = None if query.memory is None else round(query.memory * STATE_BYTES[query.inputs])
     return _built(query, inputs).adapt(
         sites=2,
         partitions=64,
