@@ -9,19 +9,19 @@ OUT ?= out
 
 .PHONY: help
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 .PHONY: java
 java:
 	@java -version 2>&1 | awk -F '"' '/version/ {split($$2, v, "."); ok = (v[1] >= 17)} END {exit !ok}' || \
 	{ echo "fluxen: Spark needs Java 17 or newer and 'java -version' does not show it; install one (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) and put it on PATH"; exit 1; }
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	{ echo "fluxen: Python 3.10 or newer is needed and '$(PYTHON)' is older; run make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "building $(VENV) (about a minute the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -e ./lab
 	@touch $(READY)
 
 .PHONY: env
@@ -33,20 +33,24 @@ demo: env  ## the main job, adapting, in the terminal
 
 .PHONY: lint
 lint: $(READY)  ## ruff, mypy strict, import layers
-	@$(BIN)/ruff check src tests examples
-	@$(BIN)/ruff format --check src tests examples
+	@$(BIN)/ruff check src lab tests examples
+	@$(BIN)/ruff format --check src lab tests examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+.PHONY: check
+check: lint  ## lint, types, all tests that need no JVM; property tests with a quarter of their cases; 3 minutes
+	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -m "not spark and not cluster and not chaos and not slow"
+
 .PHONY: test
-test: env lint  ## everything CI runs: lint, types, tests on real Spark
+test: env lint  ## everything CI runs: lint, types, doctests, tests on real Spark
 	@$(BIN)/pytest -m "not slow"
 
 OLDEST := .venv-oldest
-$(OLDEST)/.ready: pyproject.toml
+$(OLDEST)/.ready: pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -m venv $(OLDEST)
 	@$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -e . \
-	  'pyspark==3.5.0' 'pyarrow==15.0.2' 'numpy==1.26.4' 'pandas==2.2.*' setuptools pytest pytest-timeout hypothesis duckdb
+	  -e ./lab 'pyspark==3.5.0' 'pyarrow==15.0.2' 'numpy==1.26.4' 'pandas==2.2.*' setuptools pytest pytest-timeout hypothesis
 	@touch $@
 
 .PHONY: test-oldest
@@ -59,12 +63,12 @@ chaos: env  ## kill the driver at many random moments and compare with the oracl
 	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m chaos tests -q
 
 .PHONY: hunt
-hunt: env  ## property tests with new random cases, HUNT times as many
+hunt: env  ## property tests with new random cases, HUNT times as many (10)
 	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py
 
 .PHONY: soak
 soak: env  ## a compressed month of several queries: does anything grow? Table and plot into $(OUT)/soak; about an hour
-	@$(BIN)/python -m fluxen.bench.soak --out $(OUT)/soak
+	@$(BIN)/python -m fluxen_lab.benchmarks.soak --out $(OUT)/soak
 
 .PHONY: bench
 bench: env  ## measure against Spark's own operators; JSON into $(OUT)/bench
@@ -77,5 +81,5 @@ figures: env  ## reproduce the papers' figures into $(OUT)/figures
 
 .PHONY: format
 format: $(READY)  ## apply ruff's formatting
-	@$(BIN)/ruff format src tests examples
-	@$(BIN)/ruff check --fix src tests examples
+	@$(BIN)/ruff format src lab tests examples
+	@$(BIN)/ruff check --fix src lab tests examples

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from fluxen.control import Limits, Manager
-from fluxen.control.rotation import rotated
+from fluxen.control.memory.rotation import rotated
 from fluxen.policies.base import Cleanup, Move, Policy, Repartition, Spill, Stats, Unspill
 from fluxen.state.residence import Residence
 

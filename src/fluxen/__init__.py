@@ -18,16 +18,33 @@ _PUBLIC = {
     "stateful": "fluxen.spark.query",
     "Query": "fluxen.spark.query",
     "Run": "fluxen.spark.run",
-    "count": "fluxen.operators.functions",
-    "sum": "fluxen.operators.functions",
-    "min": "fluxen.operators.functions",
-    "max": "fluxen.operators.functions",
-    "avg": "fluxen.operators.functions",
-    "stddev": "fluxen.operators.functions",
-    "first": "fluxen.operators.functions",
-    "last": "fluxen.operators.functions",
     **dict.fromkeys(
         [
+            "count",
+            "sum",
+            "avg",
+            "min",
+            "max",
+            "stddev",
+            "stddev_pop",
+            "variance",
+            "var_pop",
+            "first",
+            "last",
+            "min_by",
+            "max_by",
+            "collect_list",
+            "collect_set",
+            "bool_and",
+            "bool_or",
+        ],
+        "fluxen.operators.aggregate.functions",
+    ),
+    "Operator": "fluxen.operators.base",
+    "Optimizer": "fluxen.control.plans.optimizer",
+    **dict.fromkeys(
+        [
+            "Policy",
             "Static",
             "Random",
             "FluxLoad",
@@ -42,23 +59,35 @@ _PUBLIC = {
         "fluxen.policies",
     ),
     **dict.fromkeys(
-        ["UniformHash", "ConsistentHash", "Scan", "Redist", "Readj", "Slotted"],
+        ["Partitioner", "UniformHash", "ConsistentHash", "Scan", "Redist", "Readj", "Slotted"],
         "fluxen.partitioning",
     ),
     "FluxenError": "fluxen.errors",
 }
 
 if TYPE_CHECKING:
+    from fluxen.control.plans.optimizer import Optimizer as Optimizer
     from fluxen.errors import FluxenError as FluxenError
-    from fluxen.operators.functions import avg as avg
-    from fluxen.operators.functions import count as count
-    from fluxen.operators.functions import first as first
-    from fluxen.operators.functions import last as last
-    from fluxen.operators.functions import max as max
-    from fluxen.operators.functions import min as min
-    from fluxen.operators.functions import stddev as stddev
-    from fluxen.operators.functions import sum as sum
+    from fluxen.operators.aggregate.functions import avg as avg
+    from fluxen.operators.aggregate.functions import bool_and as bool_and
+    from fluxen.operators.aggregate.functions import bool_or as bool_or
+    from fluxen.operators.aggregate.functions import collect_list as collect_list
+    from fluxen.operators.aggregate.functions import collect_set as collect_set
+    from fluxen.operators.aggregate.functions import count as count
+    from fluxen.operators.aggregate.functions import first as first
+    from fluxen.operators.aggregate.functions import last as last
+    from fluxen.operators.aggregate.functions import max as max
+    from fluxen.operators.aggregate.functions import max_by as max_by
+    from fluxen.operators.aggregate.functions import min as min
+    from fluxen.operators.aggregate.functions import min_by as min_by
+    from fluxen.operators.aggregate.functions import stddev as stddev
+    from fluxen.operators.aggregate.functions import stddev_pop as stddev_pop
+    from fluxen.operators.aggregate.functions import sum as sum
+    from fluxen.operators.aggregate.functions import var_pop as var_pop
+    from fluxen.operators.aggregate.functions import variance as variance
+    from fluxen.operators.base import Operator as Operator
     from fluxen.partitioning import ConsistentHash as ConsistentHash
+    from fluxen.partitioning import Partitioner as Partitioner
     from fluxen.partitioning import Readj as Readj
     from fluxen.partitioning import Redist as Redist
     from fluxen.partitioning import Scan as Scan
@@ -71,6 +100,7 @@ if TYPE_CHECKING:
     from fluxen.policies import ForecastDisk as ForecastDisk
     from fluxen.policies import LazyDisk as LazyDisk
     from fluxen.policies import LocalDisk as LocalDisk
+    from fluxen.policies import Policy as Policy
     from fluxen.policies import Random as Random
     from fluxen.policies import RiverDQ as RiverDQ
     from fluxen.policies import Static as Static

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from fluxen.arrays import UNBOUNDED
 from fluxen.errors import QueryError
 
 _UNITS = {
@@ -52,6 +53,11 @@ def words(length: int) -> str:
             count = length // _UNITS[unit]
             return f"{count} {unit}{'' if count == 1 else 's'}"
     return f"{length} microseconds"
+
+
+def for_so_long(life: int, clock: str, give: str) -> str:
+    """When state goes, for `Operator.keeps`; `give` are the words that would make it go."""
+    return f"which never expires: give {give}" if life >= UNBOUNDED else f"for {words(life)} of {clock}"
 
 
 def _parse(length: str | timedelta, what: str) -> int:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import fluxen as fx
-from fluxen.spark.feed import stream_of
+from fluxen.testing.streams import stream_of
 
 
 def main(directory: Path) -> None:

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fluxen.spark.feed import append
 from fluxen.testing import oracle
+from fluxen.testing.streams import append
 
 HERE = Path(__file__).parent
 KILLS = int(os.environ.get("FLUXEN_CHAOS_KILLS", "3"))

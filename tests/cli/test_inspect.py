@@ -12,7 +12,7 @@ import fluxen as fx
 from fluxen.cli.main import main
 from fluxen.state.epoch import EpochLog
 from fluxen.state.store import Store
-from fluxen.testing import Bench, aggregate, join
+from fluxen.testing import LocalEngine, aggregate, join
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 
@@ -24,7 +24,7 @@ def rows(first: int, count: int) -> pa.Table:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     """Three epochs of a two-way join, the middle one moving a group from site 0 to site 1."""
-    bench = Bench([join({"a": SCHEMA, "b": SCHEMA}, on="k")], str(tmp_path / "ck"), sites=2, partitions=8)
+    bench = LocalEngine([join({"a": SCHEMA, "b": SCHEMA}, on="k")], str(tmp_path / "ck"), sites=2, partitions=8)
     bench.step(0, [rows(0, 50), rows(10, 50)])
     bench.step(1, [rows(50, 20), rows(60, 20)], reroute=lambda stage, routing: routing.moved([0], 1))
     bench.step(2, [rows(70, 10), rows(70, 10)])
@@ -60,7 +60,7 @@ def test_shows_epochs_placement_and_sizes_that_add_up(checkpoint: Path, capsys: 
 def test_shows_every_stage_of_a_chained_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = join({"a": SCHEMA, "b": SCHEMA}, on="k")
     second = aggregate(first.schema, by="k", n=fx.count())
-    bench = Bench([first, second], str(tmp_path), sites=2, partitions=4)
+    bench = LocalEngine([first, second], str(tmp_path), sites=2, partitions=4)
     bench.step(0, [rows(0, 9), rows(0, 9)])
     stages = inspect(tmp_path, capsys)["stages"]
     assert [sum(site["rows"] for site in stage["sites"]) for stage in stages] == [18, 9]

@@ -83,10 +83,23 @@ def test_a_reader_that_goes_away_leaves_no_traceback(tmp_path: Path) -> None:
 def test_only_the_named_command_is_imported() -> None:
     code = (
         "import sys; from fluxen.cli.main import main; main(['inspect', '/nonexistent']); "
-        "print([n for n in sys.modules if n in ('pyspark', 'fluxen.cli.demo', 'fluxen.cli.bench')])"
+        "print([n for n in sys.modules if n in ('pyspark', 'fluxen.cli.demo', 'fluxen_lab.commands.bench')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [["bench"], ["bench", "--list"], ["figure", "gedik/3"], ["figure", "--help"]])
+def test_without_the_laboratory_its_commands_say_in_one_line_how_to_get_it(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "entry_points", lambda **wanted: ())
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"fluxen: `fluxen {words[0]}` is part of the laboratory")
+    assert "pip install fluxen-lab" in said.err
+    assert said.err.count("\n") == 1
 
 
 def test_commands_are_sorted_out_by_the_first_word() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fluxen.errors import QueryError
-from fluxen.spark.quiet import explained
+from fluxen.spark.cli_session import explained
 
 WRAPPED = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "somewhere.py", line 1, in call

@@ -16,7 +16,7 @@ os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 import fluxen as fx
-from fluxen.spark.feed import stream_of
+from fluxen.testing.streams import stream_of
 
 KILL_AFTER = 19
 REPLACED_BY = 22

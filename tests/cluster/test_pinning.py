@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluxen.spark.feed import append
 from fluxen.testing import oracle
+from fluxen.testing.streams import append
 from tests.cluster.driver import KILL_AFTER, REPLACED_BY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(600)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fluxen.partitioning as partitioning
@@ -17,13 +17,9 @@ from fluxen.errors import CheckpointError
 from fluxen.partitioning import Frequencies, from_dict
 from fluxen.partitioning.metrics import imbalance, migration
 from fluxen.partitioning.resources import Resources
+from tests.effort import examples
 
-EXPORTED = [getattr(partitioning, name) for name in partitioning.__all__]
-PARTITIONERS: list[Any] = [
-    made
-    for made in EXPORTED
-    if isinstance(made, type) and hasattr(made, "build") and not getattr(made, "_is_protocol", False)
-]
+PARTITIONERS: list[Any] = list(partitioning.PARTITIONERS.members.values())
 BALANCING = [made for made in PARTITIONERS if "sigma" in {field.name for field in dataclasses.fields(made)}]
 FEW_REPLICAS = {made: {"replicas": 50} for made in PARTITIONERS if hasattr(made(), "replicas")}  # rings built quickly
 PROBES = np.random.default_rng(7).integers(-(2**63), 2**63 - 1, 20_000)
@@ -62,7 +58,7 @@ def test_the_contract_sees_all_six_constructions() -> None:
 
 @pytest.mark.parametrize("made", PARTITIONERS)
 @given(known=frequencies(), path=st.lists(st.integers(1, 9), min_size=1, max_size=4))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_total_every_key_has_a_site(made: Any, known: Frequencies, path: list[int]) -> None:
     partitioner, function = made(**FEW_REPLICAS.get(made, {})), None
     for sites in path:
@@ -86,7 +82,7 @@ def test_deterministic_and_different_under_another_seed(made: Any) -> None:
 
 @pytest.mark.parametrize("made", PARTITIONERS)
 @given(known=frequencies(), sites=st.integers(1, 9))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_survives_json_and_pickle(made: Any, known: Frequencies, sites: int) -> None:
     partitioner = made(**FEW_REPLICAS.get(made, {}))
     function = partitioner.build(partitioner.build(None, known, 3), known, sites)
@@ -100,7 +96,7 @@ def test_survives_json_and_pickle(made: Any, known: Frequencies, sites: int) -> 
 
 @pytest.mark.parametrize("made", PARTITIONERS)
 @given(known=frequencies(), path=st.lists(st.integers(1, 9), min_size=1, max_size=3))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_stable_no_key_moves_when_nothing_changed(made: Any, known: Frequencies, path: list[int]) -> None:
     partitioner, function = made(**FEW_REPLICAS.get(made, {})), None
     for sites in path:

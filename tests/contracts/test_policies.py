@@ -7,7 +7,6 @@ import inspect
 import json
 import pickle
 import pkgutil
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,24 +16,7 @@ import fluxen.policies
 from fluxen.control import Limits, Manager, next_placement
 from fluxen.policies.base import Policy, Stats, decode, encode
 
-
-def discovered() -> dict[str, Callable[[], Policy]]:
-    found: dict[str, Callable[[], Policy]] = {}
-    for module in pkgutil.iter_modules(fluxen.policies.__path__):
-        loaded = importlib.import_module(f"fluxen.policies.{module.name}")
-        for name, cls in vars(loaded).items():
-            if (
-                inspect.isclass(cls)
-                and cls.__module__ == loaded.__name__
-                and not inspect.isabstract(cls)
-                and all(hasattr(cls, method) for method in ("suggest", "snapshot", "restore"))
-                and not getattr(cls, "_is_protocol", False)
-            ):
-                found[name] = cls
-    return found
-
-
-POLICIES = discovered()
+POLICIES = {kind.__name__: kind for kind in fluxen.policies.POLICIES.members.values()}
 SITES, GROUPS = 6, 48
 
 
@@ -77,9 +59,18 @@ def drive(policy: Policy, stats: list[Stats]) -> list[Any]:
     return log
 
 
-def test_the_known_policies_are_found() -> None:
-    assert {"Static", "Random", "FluxLoad", "FluxMemory", "FluxHybrid"} <= set(POLICIES)
-    assert "Rounds" not in POLICIES
+def test_every_policy_of_the_package_is_registered() -> None:
+    found = set()
+    for module in pkgutil.walk_packages(fluxen.policies.__path__, "fluxen.policies."):
+        loaded = importlib.import_module(module.name)
+        mine = [cls for cls in vars(loaded).values() if inspect.isclass(cls) and cls.__module__ == loaded.__name__]
+        found |= {cls for cls in mine if issubclass(cls, Policy) and not inspect.isabstract(cls)}
+    assert found == set(POLICIES.values())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_policy_is_a_special_case_of_another(name: str) -> None:
+    assert not [base for base in POLICIES[name].__mro__[1:] if base in POLICIES.values()]
 
 
 @pytest.mark.parametrize("name", POLICIES)

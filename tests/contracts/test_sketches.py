@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fluxen.sketches as sketches
 from fluxen.errors import CheckpointError, ConfigError
 from fluxen.sketches import LossyCounter, SlidingSketch, SpaceSaving, sketch_from_dict
+from tests.effort import examples
 
 FACTORIES: dict[str, Callable[[], Any]] = {
     "LossyCounter": lambda: LossyCounter(epsilon=0.05),
@@ -51,18 +52,13 @@ def check_guarantee(sketch: Any, truth: Counter[int], epsilon: float) -> None:
         assert all(truth[key] >= (share - epsilon) * total for key in frequent)
 
 
-def test_every_exported_sketch_is_under_contract() -> None:
-    exported = {
-        name
-        for name in sketches.__all__
-        if hasattr(getattr(sketches, name), "update") and not getattr(getattr(sketches, name), "_is_protocol", False)
-    }
-    assert exported == set(FACTORIES)
+def test_every_registered_sketch_is_under_contract() -> None:
+    assert {kind.__name__ for kind in sketches.SKETCHES.members.values()} == set(FACTORIES)
 
 
 @every
 @given(stream=STREAMS)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_error_guarantee_and_space_bound_hold(factory: Callable[[], Any], stream: list[list[int]]) -> None:
     sketch, truth = factory(), Counter[int]()
     for batch in arrays(stream):
@@ -74,7 +70,7 @@ def test_error_guarantee_and_space_bound_hold(factory: Callable[[], Any], stream
 
 @every
 @given(stream=STREAMS, weights=st.integers(1, 1000))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_counts_per_key_are_as_good_as_single_rows(
     factory: Callable[[], Any], stream: list[list[int]], weights: int
 ) -> None:
@@ -90,7 +86,7 @@ def test_counts_per_key_are_as_good_as_single_rows(
 
 @every
 @given(parts=st.lists(STREAMS, min_size=2, max_size=4))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_merging_sites_keeps_the_guarantee(factory: Callable[[], Any], parts: list[list[list[int]]]) -> None:
     merged, truth = factory(), Counter[int]()
     for stream in parts:
@@ -107,7 +103,7 @@ def test_merging_sites_keeps_the_guarantee(factory: Callable[[], Any], parts: li
 
 @every
 @given(stream=STREAMS, cut=st.integers(0, 8))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_snapshot_and_restore_is_never_having_stopped(
     factory: Callable[[], Any], stream: list[list[int]], cut: int
 ) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.control import ahead
 from fluxen.control.adaptation import Adaptation
-from fluxen.operators.ahead import merge_limit
+from fluxen.control.moves import copying as ahead
 from fluxen.policies.base import Move
+from fluxen.site.copy_ahead import merge_limit
 from fluxen.state.epoch import StageState, segment_epoch
-from fluxen.state.record import CommitRecord, GroupStats, SideStats
+from fluxen.state.record import GroupStats, SideStats, SiteRecord
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
 from fluxen.state.store import Store
@@ -36,10 +36,10 @@ class Elsewhere(Store):
         return False
 
 
-def records(size: int, left: int = 0) -> list[CommitRecord]:
+def records(size: int, left: int = 0) -> list[SiteRecord]:
     groups = [GroupStats(group=[g], rows_in=[1], rows_out=[1], bytes=[size], rank=[], backlog=[0]) for g in (0, 1)]
     return [
-        CommitRecord(epoch=0, stage=0, site=site, sides=[SideStats()], groups=groups[site], ahead_left=left * site)
+        SiteRecord(epoch=0, stage=0, site=site, sides=[SideStats()], groups=groups[site], ahead_left=left * site)
         for site in (0, 1)
     ]
 
@@ -70,11 +70,11 @@ def join_stage() -> tuple[Any, StageState]:
     return operator, StageState(routing=routing, watermarks=(0, 0), emitted=(0, 0))
 
 
-def filled(first: int, second: int, left: int = 2 * ahead.TAIL, stays: int = 0) -> list[CommitRecord]:
+def filled(first: int, second: int, left: int = 2 * ahead.TAIL, stays: int = 0) -> list[SiteRecord]:
     """Two groups at each of two sites; those of the first site are the first ones, the second of which `stays`."""
     sizes = ([first, stays or first], [second, second])
     return [
-        CommitRecord(
+        SiteRecord(
             epoch=0,
             stage=0,
             site=site,
@@ -224,7 +224,7 @@ def test_results_are_right_when_every_move_is_copied_ahead(tmp_path, monkeypatch
     ]
     stage = ft.aggregate(SCHEMA, "k", "ts", last=3, total=fx.sum("v"))
     moves: dict[str, Any] = {"policy": lambda: fx.Random(seed=2, period=0.0, moves=2), "sites": 3, "partitions": 8}
-    bench = ft.Bench([stage], str(tmp_path / "checkpoint"), **moves)
+    bench = ft.LocalEngine([stage], ft.FaultyStore(str(tmp_path / "checkpoint")), **moves)
     found, copied = [], 0
     before = bench.epoch.stages[0].routing.table.tolist()
     for number, table in enumerate(batches):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from tests.control.test_ahead import records, stage
 import fluxen.testing as ft
 from fluxen.control.adaptation import KEPT, Adaptation
 from fluxen.control.manager import Manager
-from fluxen.control.optimizer import Optimizer
-from fluxen.control.replanning import Planning
-from fluxen.operators import functions as fx
+from fluxen.control.plans.optimizer import Optimizer
+from fluxen.control.plans.replanning import StagePlans
+from fluxen.operators.aggregate import functions as fx
 from fluxen.policies import FluxLoad, LazyDisk, Random
 from fluxen.policies.base import Spill
 from fluxen.state import segment
@@ -49,7 +50,9 @@ def moving() -> Random:
 )
 def test_files_and_epochs_stay_as_they_are_over_many_batches(tmp_path, name, policy):
     rng = np.random.default_rng(1)
-    bench = ft.Bench([STAGES[name]()], str(tmp_path), partitions=8, policy=policy, memory=3_000)
+    ticks = itertools.count()  # a clock that is the same in every run: FluxLoad goes by it
+    clock = lambda: next(ticks) / 1e3  # noqa: E731
+    bench = ft.LocalEngine([STAGES[name]()], str(tmp_path), partitions=8, policy=policy, memory=3_000, clock=clock)
     files, sizes = [], []
     for number in range(160):
         bench.step(number, [batch(rng, number)])
@@ -79,7 +82,7 @@ def test_a_worker_remembers_only_the_files_it_has_opened_last(tmp_path, monkeypa
 
 def test_plans_of_sites_and_moves_that_are_gone_are_forgotten():
     operator: Any = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="1 second", plan="tree").stage.operator
-    planning = Planning(operator, replan=Optimizer())
+    planning = StagePlans(operator, replan=Optimizer())
     planning._rates, planning._protocols = {0: 1.0, 1: 1.0, 7: 1.0}, {3: "ptlb"}
     planning.optimizer._rest = {0: 1.0, 7: 1.0}
     planning.observe(stage(), records(1))

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from fluxen.control import Event, Limits, Manager, next_placement
 from fluxen.errors import CheckpointError, ConfigError
@@ -17,6 +18,7 @@ from fluxen.policies import FluxLoad, Random
 from fluxen.policies.base import (
     Cleanup,
     Move,
+    Policy,
     Repartition,
     Replan,
     Rescale,
@@ -27,7 +29,7 @@ from fluxen.policies.base import (
 )
 
 
-class Scripted:
+class Scripted(Policy):
     """Says what it was told to, once."""
 
     def __init__(self, *suggestions: Suggestion) -> None:
@@ -223,7 +225,7 @@ def test_next_placement_applies_moves_and_repartitions_and_leaves_the_table_alon
     assert table.tolist() == [0, 0, 1, 2]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_no_site_is_ever_in_two_actions_and_a_restored_manager_decides_alike(data: st.DataObject) -> None:
     sites, groups = 5, 12

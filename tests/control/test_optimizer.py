@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.control.test_search import observed
 
-from fluxen.control import optimizer as module
-from fluxen.control.optimizer import Observed, Optimizer, best_tree, price
+from fluxen.control.plans import optimizer as module
+from fluxen.control.plans.optimizer import Observed, Optimizer, best_tree, price
 from fluxen.state.trees import left_deep, read, write
 
 NOISE = 0.15

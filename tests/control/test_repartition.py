@@ -11,14 +11,14 @@ import pytest
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.control import placing
 from fluxen.control.adaptation import Adaptation, moved_bytes
-from fluxen.control.hotkeys import HotKeys
-from fluxen.control.loads import BYTES, ROWS, WORK, balanced, resources_of
-from fluxen.control.repartition import Repartitioner
+from fluxen.control.keys import placing
+from fluxen.control.keys.hotkeys import HotKeys
+from fluxen.control.keys.loads import BYTES, ROWS, WORK, balanced
+from fluxen.control.keys.repartition import Repartitioner
 from fluxen.policies.base import Rescale
 from fluxen.state.epoch import StageState
-from fluxen.state.record import CommitRecord, GroupStats, HeavyKeys, SideStats
+from fluxen.state.record import GroupStats, HeavyKeys, SideStats, SiteRecord
 from fluxen.state.routing import Routing
 
 PARTITIONERS = [fx.UniformHash(), fx.ConsistentHash(), fx.Scan(), fx.Redist(), fx.Readj(), fx.Slotted()]
@@ -36,7 +36,7 @@ class Stream:
         self.rows, self.combined = rows, combined
         self.held = np.zeros(len(shares))
 
-    def batch(self, routing: Routing, epoch: int) -> list[CommitRecord]:
+    def batch(self, routing: Routing, epoch: int) -> list[SiteRecord]:
         rows = self.rng.poisson(self.rows * self.shares)
         arrived = rows if self.combined is None else np.minimum(rows, self.combined)
         self.held = 0.9 * self.held + arrived
@@ -44,16 +44,14 @@ class Stream:
         sites = routing.sites_of(groups)
         return [self._record(s, sites == s, rows, arrived, groups, routing.size, epoch) for s in range(routing.sites)]
 
-    def _record(
-        self, site: int, mine: Any, rows: Any, arrived: Any, groups: Any, size: int, epoch: int
-    ) -> CommitRecord:
+    def _record(self, site: int, mine: Any, rows: Any, arrived: Any, groups: Any, size: int, epoch: int) -> SiteRecord:
         def summed(values: Any) -> list[int]:
             return np.bincount(groups[mine], weights=values[mine], minlength=size).astype(int).tolist()
 
         top = np.flatnonzero(mine)[np.argsort(-rows[mine], kind="stable")[:64]]
         top = top[rows[top] > 1]
         held = (self.held * ROW).astype(int)
-        return CommitRecord(
+        return SiteRecord(
             epoch=epoch,
             stage=0,
             site=site,
@@ -167,7 +165,7 @@ def test_a_batch_larger_than_the_window_leaves_the_keys_of_all_sites_in_it():
     keys = [int(-(2**63) + (2 * site + 1) * 2**61) for site in range(4)]
     for _ in range(3):
         records = [
-            CommitRecord(
+            SiteRecord(
                 epoch=0,
                 stage=0,
                 site=site,
@@ -265,8 +263,8 @@ def test_resources_follow_from_the_operator():
     schema = pa.schema([("k", pa.int64())])
     join = ft.join({"a": schema, "b": schema}, on="k").stage.operator
     running = ft.aggregate(schema, "k", n=fx.count()).stage.operator
-    assert balanced(resources_of(join)) == (ROWS, WORK, BYTES)
-    assert balanced(resources_of(running)) == (ROWS,)
+    assert balanced(join.resources) == (ROWS, WORK, BYTES)
+    assert balanced(running.resources) == (ROWS,)
     assert Repartitioner(fx.Readj(), operator=join).resources == (ROWS, WORK, BYTES)
 
 

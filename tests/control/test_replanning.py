@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 import fluxen.testing as ft
+from fluxen.control import collect
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.optimizer import Costs, Observed, Optimizer, best_tree, price
-from fluxen.control.replanning import MSLB_STEPS, PTLB_STEPS, Planning
+from fluxen.control.plans.optimizer import Costs, Observed, Optimizer, best_tree, price
+from fluxen.control.plans.replanning import MSLB_STEPS, PTLB_STEPS, StagePlans
 from fluxen.errors import ConfigError
-from fluxen.operators import functions as fx
+from fluxen.operators.aggregate import functions as fx
 from fluxen.policies.base import Move
-from fluxen.policies.random_moves import Random
+from fluxen.policies.random import Random
 from fluxen.state.record import read_records
 from fluxen.state.trees import height, intermediates, read, write
 from fluxen.testing import oracle
@@ -42,15 +43,20 @@ def rows(rng: np.random.Generator, count: int, start: float, seconds: float, key
 class Story:
     """A bench whose epochs the control loop adapts, and everything that was emitted."""
 
-    def __init__(self, directory: Any, stage: ft.BenchStage, policy: Any = None, **planning: Any) -> None:
+    def __init__(self, directory: Any, stage: ft.LocalStage, policy: Any = None, **planning: Any) -> None:
         self.results: list[dict[str, Any]] = []
-        self.planning = Planning(stage.stage.operator, **planning)
+        self.planning = StagePlans(stage.stage.operator, **planning)
         self.adaptation = Adaptation(policy=policy, planning=self.planning)
         self.requests: list[Any] = []
         self.events: list[dict[str, Any]] = []
         self.given: list[list[pa.Table]] = []
-        self.bench = ft.Bench(
-            [stage], str(directory), sites=2, partitions=4, sink=lambda _, t: self.results.extend(t.to_pylist())
+        self.bench = ft.LocalEngine(
+            [stage],
+            str(directory),
+            sites=2,
+            partitions=4,
+            sink=lambda _, t: self.results.extend(t.to_pylist()),
+            replan=False,  # the story's own adaptation decides
         )
 
     def step(self, *tables: pa.Table) -> None:
@@ -83,7 +89,7 @@ class Story:
         assert Counter(oracle.canonical_rows(self.results)) == Counter(oracle.canonical_rows(expected))
 
 
-def joined(within: str = "10 seconds", tree: str = "") -> ft.BenchStage:
+def joined(within: str = "10 seconds", tree: str = "") -> ft.LocalStage:
     return ft.join(dict.fromkeys(NAMES, SCHEMA), "k", "ts", within=within, plan="tree", tree=tree)
 
 
@@ -149,7 +155,7 @@ def test_a_move_logs_the_steps_of_its_protocol_in_order(tmp_path, balance):
 
 
 def test_a_group_may_go_on_or_come_back_while_its_first_move_is_under_way(tmp_path):
-    from fluxen.control.balance import move_by_track
+    from fluxen.control.moves.parallel_track import move_by_track
 
     story = Story(tmp_path, joined("5 seconds"), replan=False)
     rng = np.random.default_rng(2)
@@ -188,7 +194,7 @@ def test_auto_moves_what_fits_and_tracks_what_is_large_but_slow(tmp_path):
     for number in range(6):
         fits.step(*(rows(rng, 20, number, 1.0) for _ in NAMES))
     records = [read_records(fits.bench.store, 5)[0, site] for site in range(2)]
-    stats = fits.adaptation._stats(fits.state, records, 1.0)
+    stats = collect(fits.state, records, seconds=1.0)
     group = int(stats.pg[(stats.placement == 0) & (stats.bytes > 0)][0])
     move = Move(pgs=(group,), donor=0, receiver=1, why="")
     assert fits.planning.predict(fits.state, move, stats, records).better == "mslb"
@@ -282,7 +288,7 @@ def test_auto_never_tracks_distinct_whose_keys_the_receiver_must_read_anyway(tmp
     ids=["distinct for ever", "running", "last n"],
 )
 def test_a_group_whose_state_never_expires_moves_with_it_whatever_was_asked_for(tmp_path, stage):
-    from fluxen.control.balance import move_by_track
+    from fluxen.control.moves.parallel_track import move_by_track
 
     story = Story(tmp_path, stage, balance="ptlb")
     rng = np.random.default_rng(9)
@@ -300,7 +306,7 @@ def test_a_group_whose_state_never_expires_moves_with_it_whatever_was_asked_for(
 def test_a_stored_combination_joins_only_if_all_its_times_fit(tmp_path):
     # ((a b) c): b is four seconds after a; a late c within five seconds of a, but not of b
     stage = ft.join(dict.fromkeys(NAMES, SCHEMA), "k", "ts", within="5 seconds", lateness="60 seconds", plan="tree")
-    bench = ft.Bench([stage], str(tmp_path), sites=1, partitions=1)
+    bench = ft.LocalEngine([stage], str(tmp_path), sites=1, partitions=1)
 
     def at(second: float) -> pa.Table:
         return pa.table({"k": [1], "ts": pa.array([int(second * 1e6)]).cast(TIME), "v": [1]}, schema=SCHEMA)
@@ -320,7 +326,7 @@ def test_trees_are_known_by_what_their_nodes_hold():
 def test_trees_that_put_the_same_inputs_together_in_another_order_share_their_states(tmp_path):
     schemas = {name: pa.schema([("k", pa.int64()), (f"of_{name}", pa.int64())]) for name in "abcd"}
     stage = ft.join(schemas, "k", plan="tree", tree="(((0 2) 3) 1)")
-    bench = ft.Bench([stage], str(tmp_path), sites=1, partitions=4)
+    bench = ft.LocalEngine([stage], str(tmp_path), sites=1, partitions=4)
 
     def row(name: str, value: int) -> pa.Table:
         return pa.table({"k": [1], f"of_{name}": [value]})

@@ -11,9 +11,9 @@ import pytest
 from tests.control.test_ahead import MOVE, records, stage
 
 import fluxen.testing as ft
-from fluxen.control import ahead
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.replanning import Planning
+from fluxen.control.moves import copying as ahead
+from fluxen.control.plans.replanning import StagePlans
 from fluxen.policies import Random
 from fluxen.policies.base import Move, Rescale
 from fluxen.state.epoch import StageState
@@ -48,10 +48,10 @@ def test_a_rescale_waits_for_a_parallel_track(tmp_path, restart):
     stage = ft.distinct(SCHEMA, "k", "ts", within=f"{WITHIN} seconds")
     rng = np.random.default_rng(3)
     got: list[dict[str, Any]] = []
-    bench = ft.Bench([stage], str(tmp_path), partitions=4, sink=lambda _, table: got.extend(table.to_pylist()))
+    bench = ft.LocalEngine([stage], str(tmp_path), partitions=4, sink=lambda _, table: got.extend(table.to_pylist()))
 
     def fresh() -> Adaptation:
-        return Adaptation(planning=Planning(stage.stage.operator, balance="ptlb"))
+        return Adaptation(planning=StagePlans(stage.stage.operator, balance="ptlb"))
 
     adaptation, sites, given, tracked = fresh(), [], [], []
     for number in range(14):

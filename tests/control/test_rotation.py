@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.control.latency import mean_latency
-from fluxen.control.rotation import capacity_of, rotated, with_disk
+from fluxen.control.memory.rotation import capacity_of, rotated, with_disk
+from fluxen.engine.progress import mean_latency
 from fluxen.policies import Stats
 from fluxen.state.residence import Residence
 from fluxen.testing import oracle
@@ -88,7 +88,7 @@ def test_memory_may_differ_between_sites():
 
 def test_rows_of_groups_on_disk_wait_for_their_turn_and_are_counted_as_late_in_coming(tmp_path):
     batches = [pa.table({"k": list(range(64)), "ts": [number] * 64, "v": [1] * 64}, SCHEMA) for number in range(6)]
-    bench = ft.Bench([RUNNING], str(tmp_path), sites=1, partitions=16, memory=4_000)
+    bench = ft.LocalEngine([RUNNING], str(tmp_path), sites=1, partitions=16, memory=4_000)
     found = [bench.step(number, [table]) for number, table in enumerate(batches)]
     waiting = bench.epoch.stats["stages"][0]["sites"][0]
     assert waiting["waiting_rows"] > 0

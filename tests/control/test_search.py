@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fluxen.control.optimizer import Costs, Observed, best_tree, price
-from fluxen.control.search import _levels
+from fluxen.control.plans.optimizer import Costs, Observed, best_tree, price
+from fluxen.control.plans.search import _levels
 from fluxen.state.trees import Tree, members
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import fluxen.testing as ft
-from fluxen.control import spilling
-from fluxen.control.coordinator import idle_due, rested
-from fluxen.operators import functions as fx
+from fluxen.arrays import MAX_TIME, MIN_TIME
+from fluxen.control.advance import idle_due, rested
+from fluxen.control.memory import spilling
+from fluxen.operators.aggregate import functions as fx
 from fluxen.state.epoch import StageState
-from fluxen.typing import MAX_TIME, MIN_TIME
 
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", TIME), ("v", pa.int64())])
@@ -24,11 +24,11 @@ def rows(*seconds: int, k: int = 1) -> pa.Table:
     return pa.table([pa.array([k] * len(seconds)), times, pa.array(list(seconds), pa.int64())], schema=SCHEMA)
 
 
-def joined(**options: Any) -> ft.BenchStage:
+def joined(**options: Any) -> ft.LocalStage:
     return ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", **{"within": "10 seconds", **options})
 
 
-def counted(stage: ft.BenchStage, time: str, seconds: int, **aggregates: Any) -> ft.BenchStage:
+def counted(stage: ft.LocalStage, time: str, seconds: int, **aggregates: Any) -> ft.LocalStage:
     return ft.aggregate(stage.schema, "k", time, window=f"{seconds} seconds", n=fx.count(), **aggregates)
 
 
@@ -38,16 +38,16 @@ def windows(*tables: pa.Table) -> dict[int, int]:
     return {int(row["window"]["start"].timestamp()): row["n"] for row in found}
 
 
-def marks(bench: ft.Bench, stage: int) -> list[int | None]:
+def marks(bench: ft.LocalEngine, stage: int) -> list[int | None]:
     """Watermarks in seconds; None before and after everything."""
     return [None if abs(w) >= MAX_TIME else w // SECOND for w in bench.epoch.stages[stage].watermarks]
 
 
-def late(bench: ft.Bench, stage: int) -> int:
+def late(bench: ft.LocalEngine, stage: int) -> int:
     return sum(site["late"] for site in bench.epoch.stats["stages"][stage]["sites"])
 
 
-def drained(bench: ft.Bench) -> list[pa.Table]:
+def drained(bench: ft.LocalEngine) -> list[pa.Table]:
     found = []
     while bench.flush_due():
         found.append(bench.flush())
@@ -56,7 +56,7 @@ def drained(bench: ft.Bench) -> list[pa.Table]:
 
 def test_results_of_an_input_that_lags_are_on_time_in_the_next_stage(tmp_path):
     first = joined()
-    bench = ft.Bench([first, counted(first, "a_ts", 5)], str(tmp_path))
+    bench = ft.LocalEngine([first, counted(first, "a_ts", 5)], str(tmp_path))
     found = [bench.step(0, [rows(1, 9), rows(9)])]  # a result at second 9
     found.append(bench.step(1, [rows(), rows(10)]))
     assert marks(bench, 1) == [0]  # a is at 9, but b at 10: its next row may meet one of a of second 0
@@ -71,7 +71,7 @@ def test_results_owed_by_generations_on_disk_are_on_time_in_the_next_stage(tmp_p
         return spilling.spill(state, range(state.routing.size), epoch) if stage == 0 else state
 
     first = joined(within="100 seconds")
-    bench = ft.Bench([first, counted(first, "a_ts", 5)], str(tmp_path))
+    bench = ft.LocalEngine([first, counted(first, "a_ts", 5)], str(tmp_path))
     found = [bench.step(0, [rows(101), rows()], change=spill)]
     found.append(bench.step(1, [rows(140, k=2), rows(140, k=2)]))
     found.append(bench.step(2, [rows(195), rows(195)]))  # the pair of 101 and 195 is owed
@@ -99,7 +99,7 @@ def test_a_row_that_is_on_time_but_too_old_for_rows_to_come_meets_what_a_cleanup
 
     names = {"a": SCHEMA, "b": SCHEMA, "c": SCHEMA}
     bounds = {("c", "a"): ("2 seconds", None), ("c", "b"): ("1 second", "5 seconds")}
-    bench = ft.Bench([ft.join(names, "k", "ts", between=bounds)], str(tmp_path))
+    bench = ft.LocalEngine([ft.join(names, "k", "ts", between=bounds)], str(tmp_path))
     bench.step(0, [rows(), rows(0), rows(0)], change=spill)
     bench.step(1, [rows(1), rows(), rows()], change=spill)
     bench.step(2, [rows(), rows(), rows(2)], seen=[4 * SECOND, 4 * SECOND, None], change=cleanup)
@@ -111,7 +111,7 @@ def test_windows_of_each_stage_close_as_the_source_moves_on_and_when_it_pauses(t
     first = joined()
     second = counted(first, "a_ts", 5, at=fx.max("a_ts"))
     third = ft.aggregate(second.schema, "k", "at", window="10 seconds", n=fx.sum("n"))
-    bench = ft.Bench([first, second, third], str(tmp_path))
+    bench = ft.LocalEngine([first, second, third], str(tmp_path))
     found = [bench.step(n, [rows(5 * n, 5 * n + 3), rows(5 * n + 1)]) for n in range(12)]
     held = windows(*found)
     assert set(held) >= {0, 10, 20}
@@ -130,7 +130,7 @@ def pairs(batches: int) -> list[tuple[int, int]]:
 
 def test_a_flush_is_due_if_only_a_later_stage_has_something_to_emit(tmp_path):
     first = ft.aggregate(SCHEMA, "k", "ts", window="1 second", at=fx.max("ts"), n=fx.count())
-    bench = ft.Bench([first, counted(first, "at", 5)], str(tmp_path))
+    bench = ft.LocalEngine([first, counted(first, "at", 5)], str(tmp_path))
     bench.step(0, [rows(1, 2)], seen=[3 * SECOND])
     assert drained(bench)[0].num_rows == 0  # the first stage's windows are in an open one of the second
     bench.step(1, [rows()], seen=[30 * SECOND])
@@ -142,7 +142,7 @@ def test_a_flush_is_due_if_only_a_later_stage_has_something_to_emit(tmp_path):
 def test_the_second_stages_own_lateness_counts_on_top(tmp_path):
     first = joined()
     second = ft.aggregate(first.schema, "k", "b_ts", window="5 seconds", lateness="3 seconds", n=fx.count())
-    bench = ft.Bench([first, second], str(tmp_path))
+    bench = ft.LocalEngine([first, second], str(tmp_path))
     bench.step(0, [rows(50), rows(40)])
     assert marks(bench, 0) == [50, 40]
     assert marks(bench, 1) == [40 - 3]
@@ -150,14 +150,14 @@ def test_the_second_stages_own_lateness_counts_on_top(tmp_path):
 
 def test_bounds_decide_how_far_a_time_may_lie_back(tmp_path):
     first = joined(within=None, between={("b", "a"): ("0 seconds", "60 seconds")})
-    bench = ft.Bench([first, counted(first, "a_ts", 5)], str(tmp_path / "a"))
+    bench = ft.LocalEngine([first, counted(first, "a_ts", 5)], str(tmp_path / "a"))
     bench.step(0, [rows(100), rows(130)])
     assert marks(bench, 1) == [70]
-    bench = ft.Bench([first, counted(first, "b_ts", 5)], str(tmp_path / "b"))
+    bench = ft.LocalEngine([first, counted(first, "b_ts", 5)], str(tmp_path / "b"))
     bench.step(0, [rows(100), rows(130)])
     assert marks(bench, 1) == [100]
     open_ended = joined(within=None)
-    bench = ft.Bench([open_ended, counted(open_ended, "b_ts", 5)], str(tmp_path / "c"))
+    bench = ft.LocalEngine([open_ended, counted(open_ended, "b_ts", 5)], str(tmp_path / "c"))
     bench.step(0, [rows(100), rows(130)])
     assert bench.epoch.stages[1].watermarks == (MIN_TIME,)
 
@@ -165,7 +165,7 @@ def test_bounds_decide_how_far_a_time_may_lie_back(tmp_path):
 def test_a_column_that_is_no_event_time_of_the_stage_before_counts_like_a_sources(tmp_path):
     schema = SCHEMA.append(pa.field("made", TIME))
     first = ft.join({"a": schema, "b": SCHEMA}, "k", "ts", within="10 seconds")
-    bench = ft.Bench([first, counted(first, "a_made", 5)], str(tmp_path))
+    bench = ft.LocalEngine([first, counted(first, "a_made", 5)], str(tmp_path))
     given = rows(1).append_column("made", pa.array([500 * SECOND], pa.int64()).cast(TIME))
     bench.step(0, [given, rows(1)])
     assert marks(bench, 1) == [500]
@@ -175,18 +175,18 @@ def test_a_column_that_is_no_event_time_of_the_stage_before_counts_like_a_source
 
 
 def test_rows_that_do_not_come_to_the_sites_move_the_watermark(tmp_path):
-    bench = ft.Bench([joined()], str(tmp_path))
+    bench = ft.LocalEngine([joined()], str(tmp_path))
     bench.step(0, [rows(1), rows(2)], seen=[None, 70 * SECOND])
     assert marks(bench, 0) == [1, 70]
 
 
 def test_an_epoch_in_which_no_site_ran_moves_the_watermark_and_nothing_else(tmp_path):
     stage = ft.aggregate(SCHEMA, "k", "ts", window="5 seconds", n=fx.count())
-    bench = ft.Bench([stage], str(tmp_path))
+    bench = ft.LocalEngine([stage], str(tmp_path))
     bench.step(0, [rows(1)])
     assert not bench.flush_due()
     before = bench.epoch
-    bench.epoch = rested(before, [stage.stage], batch=1, seen=[30 * SECOND])
+    bench.epoch = rested(before, [stage.stage], batch=1, seen={(0, 0): 30 * SECOND})
     assert marks(bench, 0) == [30]
     assert bench.epoch.stages[0].segments == before.stages[0].segments
     assert windows(*drained(bench)) == {0: 1}
@@ -196,7 +196,7 @@ def test_an_epoch_in_which_no_site_ran_moves_the_watermark_and_nothing_else(tmp_
 
 
 def test_an_idle_input_follows_the_others_and_lets_go_of_their_state(tmp_path):
-    bench = ft.Bench([joined(idle="1 minute")], str(tmp_path))
+    bench = ft.LocalEngine([joined(idle="1 minute")], str(tmp_path))
     bench.step(0, [rows(1), rows(2)])
     for number in range(1, 6):
         bench.step(number, [rows(30 * number), rows()], elapsed=20.0)
@@ -210,10 +210,10 @@ def test_an_idle_input_follows_the_others_and_lets_go_of_their_state(tmp_path):
 
 def test_a_restart_goes_on_counting_silence_but_not_the_time_it_was_down(tmp_path):
     stage = joined(idle="1 minute")
-    bench = ft.Bench([stage], str(tmp_path))
+    bench = ft.LocalEngine([stage], str(tmp_path))
     bench.step(0, [rows(1), rows(2)])
     bench.step(1, [rows(50), rows()], elapsed=40.0)
-    again = ft.Bench([stage], str(tmp_path))
+    again = ft.LocalEngine([stage], str(tmp_path))
     assert again.epoch.stages[0].quiet == (0.0, 40.0)
     again.step(2, [rows(60), rows()], elapsed=5.0)
     assert marks(again, 0) == [60, 2]
@@ -223,7 +223,7 @@ def test_a_restart_goes_on_counting_silence_but_not_the_time_it_was_down(tmp_pat
 
 def test_when_all_inputs_are_idle_an_epoch_without_rows_lets_windows_out(tmp_path):
     first = joined(idle="1 minute")
-    bench = ft.Bench([first, counted(first, "a_ts", 5)], str(tmp_path))
+    bench = ft.LocalEngine([first, counted(first, "a_ts", 5)], str(tmp_path))
     found = [bench.step(0, [rows(1, 90), rows(2)])]
     stages = [first.stage]
     assert not bench.flush_due()
@@ -238,14 +238,14 @@ def test_when_all_inputs_are_idle_an_epoch_without_rows_lets_windows_out(tmp_pat
 
 @pytest.mark.parametrize("plan", ["mjoin", "tree"])
 def test_without_idle_a_silent_input_holds_the_others_for_ever(tmp_path, plan):
-    bench = ft.Bench([joined(plan=plan)], str(tmp_path))
+    bench = ft.LocalEngine([joined(plan=plan)], str(tmp_path))
     bench.step(0, [rows(1), rows(2)])
     bench.step(1, [rows(500), rows()], elapsed=1e6)
     assert marks(bench, 0) == [500, 2]
 
 
 def test_rows_without_a_key_move_the_watermark_of_a_join(tmp_path):
-    bench = ft.Bench([joined()], str(tmp_path))
+    bench = ft.LocalEngine([joined()], str(tmp_path))
     keyless = pa.table([pa.nulls(1, pa.int64()), rows(60).column("ts"), pa.array([1])], schema=SCHEMA)
     bench.step(0, [pa.concat_tables([rows(1), keyless]), rows(2)])
     assert marks(bench, 0) == [60, 2]

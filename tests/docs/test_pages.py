@@ -16,6 +16,7 @@ PAGES = [
     "docs/mechanisms/aggregation.md",
     "docs/mechanisms/join.md",
     "docs/mechanisms/moving-state.md",
+    "docs/mechanisms/operators.md",
     "docs/mechanisms/replanning.md",
     "docs/mechanisms/skew-buffer.md",
     "docs/mechanisms/state.md",

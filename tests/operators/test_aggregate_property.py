@@ -7,7 +7,10 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import Histories, aggregate_cases, distinct_cases, examples, replay
+from tests.aggregate_cases import aggregate_cases
+from tests.cases import distinct_cases
+from tests.effort import examples
+from tests.histories import Histories, replay
 
 
 @examples(200)

@@ -11,9 +11,10 @@ import pytest
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.control.pacing import LEAST, budgets
+from fluxen.control.memory.pacing import LEAST, budgets
 from fluxen.errors import FluxenError
-from fluxen.operators.backlog import Backlog, SkewBuffer
+from fluxen.site.backlog import Backlog
+from fluxen.site.context import SiteContext, SkewBuffer
 from fluxen.state.epoch import Epoch, StageState
 from fluxen.state.routing import Routing
 from fluxen.testing import oracle
@@ -34,13 +35,13 @@ def slow() -> Iterator[float]:
     return itertools.count(0.0, 10.0)
 
 
-def bench(directory: Any, stage: ft.BenchStage, limit: SkewBuffer | None = ROOMY, **options: Any) -> ft.Bench:
+def bench(directory: Any, stage: ft.LocalStage, limit: SkewBuffer | None = ROOMY, **options: Any) -> ft.LocalEngine:
     ticks = slow()
     options = {"sites": 1, "partitions": 16, "clock": lambda: next(ticks), **options}
-    return ft.Bench([stage], str(directory), buffer=limit, **options)
+    return ft.LocalEngine([stage], str(directory), buffer=limit, **options)
 
 
-def waiting(found: ft.Bench) -> int:
+def waiting(found: ft.LocalEngine) -> int:
     return sum(site["waiting_rows"] for site in found.epoch.stats["stages"][0]["sites"])
 
 
@@ -83,14 +84,14 @@ def test_without_a_budget_a_site_stops_when_the_others_are_expected_to_be_done(t
         return now[0]
 
     query = bench(tmp_path, LAST, SkewBuffer(seconds=None, bytes=1 << 20, piece_rows=1), sites=3, clock=clock)
-    evaluate = query._next
+    evaluate = query.runtime.next_attempt
 
     def attempt() -> str:
         name = evaluate()
         slow[0] = int(name, 16) % 3 == 2  # of the attempts of a batch, the second site's
         return name
 
-    query._next = attempt
+    query.runtime.next_attempt = attempt
     found = [query.step(0, [rows(list(range(60)), 0)])]
     assert waiting(query) == 0  # nothing was known about the others
     for number in range(1, 4):
@@ -133,7 +134,7 @@ def test_waiting_rows_hold_the_watermark_back_but_not_the_judgement_of_late_ones
     query.step(0, [rows(list(range(20)), 1)])
     query.step(1, [rows([100], 25)])  # closes [0, 10), of which some rows still wait
     stage = query.epoch.stages[0]
-    assert stage.watermarks[0] == 1 * SECOND
+    assert stage.watermarks[0] == 1 * SECOND - 1
     assert stage.frontier[0] == 25 * SECOND
     query.step(2, [rows([5], 2)])  # late by the frontier, though its window is open
     found = []
@@ -154,18 +155,17 @@ def test_waiting_rows_move_with_their_group(tmp_path):
     assert sorted([*first.column("k").to_pylist(), *rest.column("k").to_pylist()]) == list(range(40))
 
 
-def backlog(query: ft.Bench, limit: SkewBuffer | None = ROOMY, *, follow: bool = False) -> Backlog:
-    return Backlog(
+def backlog(query: ft.LocalEngine, limit: SkewBuffer | None = ROOMY, *, follow: bool = False) -> Backlog:
+    context = SiteContext(
         store=query.store,
         epoch=0,
         stage=0,
-        site=0,
+        operator=LAST.stage.operator,
         before=query.epoch.stages[0],
-        sides=1,
-        inputs=[LAST.encode(0, rows(list(range(20)), 0))],
-        limit=limit,
+        buffer=limit,
         follow=follow,
     )
+    return Backlog(context, 0, [LAST.encode(0, rows(list(range(20)), 0))])
 
 
 def taken(work: Backlog, pieces: int) -> list[Any]:

@@ -10,47 +10,15 @@ import pytest
 
 import fluxen.testing as ft
 from fluxen.cli.inspect import inspect
-from fluxen.control import spilling
+from fluxen.control.memory import spilling
 from fluxen.errors import DamagedError, StorageError
-from fluxen.operators import spilling as site_spilling
-from fluxen.operators.backlog import SkewBuffer
-from fluxen.operators.join import Join, OutputColumn, pair_bounds
-from fluxen.policies import ActiveDisk, ForecastDisk, LazyDisk, LocalDisk
+from fluxen.operators.join.mway import Join, OutputColumn, pair_bounds
+from fluxen.site import generations as site_spilling
+from fluxen.site.context import SkewBuffer
 from fluxen.state.generations import chosen, left_on_disk, on_disk, owing, relabeled, settled
 from fluxen.state.segment import SegmentRef, _verified
-
-TIME = pa.timestamp("us", "UTC")
-SCHEMA = pa.schema([("k", pa.int64()), ("ts", TIME), ("v", pa.int64())])
-GROUPS = list(range(8))
-SIDE = 10_000_000
-
-
-def rows(*triples: tuple[int, int, int]) -> pa.Table:
-    """(key, second, value) of each row."""
-    k, s, v = zip(*triples) if triples else ((), (), ())
-    times = pa.array([second * 1_000_000 for second in s], pa.int64()).cast(TIME)
-    return pa.table([pa.array(k, pa.int64()), times, pa.array(v, pa.int64())], schema=SCHEMA)
-
-
-def bench(directory, **options):
-    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", **options)
-    return ft.Bench([stage], str(directory), sites=2, partitions=8)
-
-
-def pairs(results: pa.Table) -> list[tuple[int, int]]:
-    return sorted(zip(results.column("a_v").to_pylist(), results.column("b_v").to_pylist()))
-
-
-def to_disk(stage, state, epoch):
-    return spilling.spill(state, GROUPS, epoch)
-
-
-def bring_back(stage, state, epoch):
-    return spilling.unspill(state, GROUPS)
-
-
-def clean(stage, state, epoch):
-    return spilling.cleanup(state, GROUPS)
+from fluxen.state.store import Store
+from tests.operators.joined import SCHEMA, bench, bring_back, clean, pairs, rows, to_disk
 
 
 def test_a_spilled_group_meets_later_rows_only_in_the_cleanup(tmp_path):
@@ -147,7 +115,7 @@ def test_a_missing_or_damaged_generation_is_named_and_the_cleanup_succeeds_once_
     assert query.log.numbers()[-1] == committed
     delivered = []
     stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts")
-    again = ft.Bench(
+    again = ft.LocalEngine(
         [stage], str(tmp_path), sites=2, partitions=8, sink=lambda epoch, results: delivered.extend(pairs(results))
     )
     assert delivered == [(7, 20)]  # the restart finishes the cleanup that was under way
@@ -156,7 +124,7 @@ def test_a_missing_or_damaged_generation_is_named_and_the_cleanup_succeeds_once_
 
 def test_groups_come_back_in_segments_of_bounded_size(tmp_path):
     stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts")
-    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8, piece_bytes=2000, merge_limit=8000)
+    query = ft.LocalEngine([stage], str(tmp_path), sites=1, partitions=8, piece_bytes=2000, merge_limit=8000)
     keys = range(2000)
     query.step(0, [rows(*((key, 0, key) for key in keys)), rows()], change=to_disk)
     query.step(1, [rows(), rows()], change=bring_back)
@@ -171,17 +139,17 @@ def test_groups_come_back_in_segments_of_bounded_size(tmp_path):
 def test_a_full_disk_during_a_spill_loses_nothing(tmp_path, monkeypatch):
     query = bench(tmp_path)
     query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
-    real = ft.FaultyStore._write
+    real = Store._write
 
     def full(self, name, data):
         if "g" in name.rsplit("-", 1)[-1]:  # what a spill packs
             raise OSError(28, "No space left on device")
         real(self, name, data)
 
-    monkeypatch.setattr(ft.FaultyStore, "_write", full)
+    monkeypatch.setattr(Store, "_write", full)
     with pytest.raises(StorageError, match="the disk is full"):
         query.step(1, [rows(), rows((1, 1, 20))])
-    monkeypatch.setattr(ft.FaultyStore, "_write", real)
+    monkeypatch.setattr(Store, "_write", real)
     again = bench(tmp_path)
     assert again.epoch.number == 0
     assert pairs(again.step(1, [rows(), rows((1, 1, 20))])) == []
@@ -224,14 +192,15 @@ def test_a_row_whose_window_closes_in_the_batch_that_cleans_up_still_owes_to_tha
 
 def test_merging_active_runs_keeps_dead_rows_that_owe_to_a_generation_on_disk(tmp_path):
     stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="10 seconds")
-    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8)
+    query = ft.LocalEngine([stage], str(tmp_path), sites=1, partitions=8)
     query.step(0, [rows(), rows((1, 0, 20), (1, 9, 21))], change=to_disk)
     query.step(1, [rows((1, 1, 10), (3, 9, 0)), rows()])
     for number, second in enumerate([12, 12, 13, 13], start=2):  # the watermark passes second 11
         query.step(number, [rows((3, second, 0)), rows((4, second, 0))])
     runs = [ref for ref in query.epoch.stages[0].segments if ref.side == 0 and not ref.generation]
     assert any(ref.first_epoch == 1 and ref.last_epoch > 1 for ref in runs), "the runs were merged"
-    found = [pair for second in (40, 50) for pair in pairs(query.step(second, [rows((5, second, 0))] * 2))]
+    late = enumerate((40, 50), start=6)
+    found = [pair for batch, second in late for pair in pairs(query.step(batch, [rows((5, second, 0))] * 2))]
     assert [pair for pair in found if pair != (0, 0)] == [(10, 20), (10, 21)]
 
 
@@ -248,7 +217,7 @@ def test_a_row_that_is_dead_on_arrival_still_owes_to_groups_cleaned_up_in_that_b
 def test_rows_in_pieces_keep_what_they_owe_to_active_rows_being_cleaned_up(tmp_path, spilled):
     stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds", lateness="60 seconds")
     limit = SkewBuffer(seconds=1e9, bytes=1, piece_rows=1)
-    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8, buffer=limit)
+    query = ft.LocalEngine([stage], str(tmp_path), sites=1, partitions=8, buffer=limit)
     query.step(0, [rows((1, 50, 12), (3, 50, 13)), rows()], change=to_disk if spilled else None)
     query.step(1, [rows((1, 0, 10), (3, 0, 11)), rows()])  # active, older than what is on disk
     query.step(2, [rows((2, 200, 0)), rows()], change=clean)
@@ -277,7 +246,7 @@ def test_groups_come_back_without_rows_that_nobody_can_meet(tmp_path):
 
 def test_merging_forgets_dead_rows_of_groups_that_owe_nothing_while_others_are_on_disk(tmp_path):
     stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="10 seconds")
-    query = ft.Bench([stage], str(tmp_path), sites=1, partitions=8)
+    query = ft.LocalEngine([stage], str(tmp_path), sites=1, partitions=8)
     alone = [int(group) for group in query.epoch.stages[0].routing.groups(stage.encode(0, rows((1, 0, 0))).h)]
 
     def one_to_disk(stage, state, epoch):
@@ -296,7 +265,8 @@ def test_what_a_cleanup_has_settled_is_gone_and_what_came_with_it_is_not():
     ref = SegmentRef(
         name="s", side=0, rows=9, bytes=9, crc=0, t_min=0, t_max=9, first_epoch=0, last_epoch=0, live=((0, 4),)
     )
-    old, young, new = replace(ref, generation=7), replace(ref, generation=7, t_max=10), ref
+    old = replace(ref, kind="generation", generation=7)
+    young, new = replace(old, t_max=10), ref
     assert settled([old, young, new], 7, (10,)) == [young, new]
 
 
@@ -319,109 +289,3 @@ def test_bytes_on_disk_are_counted_once_for_parts_of_a_file_that_became_one_gene
     parts = relabeled(parts, chosen([1], 4), 8, active_only=True)
     both = relabeled(parts, chosen([0, 1], 4), 11, active_only=False)
     assert left_on_disk(both, both, 4).tolist() == [1, 1, 0, 0]
-
-
-@pytest.mark.parametrize("policy", [None, LocalDisk, ForecastDisk])
-def test_an_input_that_lags_behind_the_window_loses_nothing(tmp_path, policy):
-    """Rows of b are beyond the horizon when they come: what they can meet is there already, in memory or on disk."""
-    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds")
-    options = {} if policy is None else {"memory": 6_000, "policy": policy}
-    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, **options)
-    found = []
-    for second in range(40):
-        late = [(row % 10, second - 5, SIDE + second * 100 + row) for row in range(20)] if second >= 5 else []
-        sides = [rows(*((row % 10, second, second * 100 + row) for row in range(20))), rows(*late)]
-        found += pairs(query.step(second, sides, change=to_disk if policy is None and second % 7 == 2 else None))
-    found += pairs(query.cleanup())
-    a = [(second, row % 10, second * 100 + row) for second in range(40) for row in range(20)]
-    b = [(second - 5, row % 10, SIDE + second * 100 + row) for second in range(5, 40) for row in range(20)]
-    assert sorted(found) == sorted((v, w) for s, k, v in a for t, j, w in b if k == j and abs(s - t) <= 3)
-
-
-def test_a_bound_to_one_side_only_does_not_keep_dead_rows_for_ever(tmp_path):
-    """a never expires, so no generation with a row of it does; b's rows are dead at once and owe to what is on disk."""
-    query = bench(tmp_path, between={("b", "a"): ("0 seconds", None)})
-    held, found = [], []
-    for second in range(60):
-        first = [(key, 0, key) for key in range(8)] if second == 0 else []
-        sent = [(row % 8, second, SIDE + second * 100 + row) for row in range(20)]
-        beat = (100, second, 0)  # a's watermark goes on
-        sides = [rows(*first, beat), rows(*sent)]
-        found += pairs(query.step(second, sides, change=to_disk if second == 2 else None))
-        held.append(sum(ref.rows for ref in query.epoch.stages[0].segments if ref.side == 1))
-    found += pairs(query.cleanup())
-    assert len(found) == len(set(found)) == 60 * 20
-    assert max(held) <= 8 + 60 + 3 * 20, "not many more than rows they can meet"
-
-
-def stream(query: ft.Bench, seconds: int, *, change=None, per_second=lambda second: 20, keys: int = 4) -> dict:
-    """A batch per second: all results, and after each batch what is on disk and whether it cleaned up."""
-    seen: dict[str, list] = {
-        name: [] for name in ("results", "oldest", "rows", "files", "cleaned", "active", "spilled")
-    }
-    for second in range(seconds):
-        count = per_second(second)
-        sent = [(row % keys, second, second * 1000 + row) for row in range(count)]
-        sides = [rows(*sent), rows(*((key, when, SIDE + value) for key, when, value in sent))]
-        seen["cleaned"].append(bool(query.epoch.stages[0].cleaning))
-        seen["results"] += pairs(query.step(second, sides, change=change if second == 2 else None))
-        state = query.epoch.stages[0]
-        disk = [ref for ref in state.segments if ref.generation]
-        seen["oldest"].append(second - min((ref.t_min for ref in disk), default=second * 1_000_000) // 1_000_000)
-        seen["rows"].append(sum(ref.rows for ref in disk))
-        seen["active"].append(sum(ref.rows for ref in state.segments if not ref.generation))
-        seen["files"].append(len({ref.name for ref in state.segments}))
-        seen["spilled"].append(0.0 if state.history is None else float(state.history.spilled.sum()))
-    seen["results"] += pairs(query.cleanup())
-    return seen
-
-
-def within_three_seconds(seconds: int, per_second=lambda second: 20, keys: int = 4) -> list[tuple[int, int]]:
-    """The results of `stream` with within="3 seconds"."""
-    sent: dict[int, list[tuple[int, int]]] = {}
-    for second in range(seconds):
-        for row in range(per_second(second)):
-            sent.setdefault(row % keys, []).append((second, second * 1000 + row))
-    return sorted((v, SIDE + w) for mine in sent.values() for s, v in mine for t, w in mine if abs(s - t) <= 3)
-
-
-def test_a_windowed_join_with_a_spilled_group_forgets_what_the_window_has_passed(tmp_path):
-    """Every batch brings the spilled groups new rows, so they always owe something: only ever the window's worth."""
-    query = bench(tmp_path, within="3 seconds")
-    seen = stream(query, 60, change=to_disk)
-    assert sorted(seen["results"]) == within_three_seconds(60)
-    assert max(seen["oldest"]) <= 3 * 3 + 1, "rows on disk are at most a few windows old"
-    assert max(seen["rows"][20:]) <= 1.05 * max(seen["rows"][:20])
-    assert max(seen["files"][20:]) <= 1.05 * max(seen["files"][:20])
-    assert sum(seen["cleaned"]) <= 60 / 3 + 2, "a group is cleaned up about once per window, not once per batch"
-
-
-DISK_POLICIES = [LocalDisk, LazyDisk, ActiveDisk, ForecastDisk]
-
-
-@pytest.mark.parametrize("policy", DISK_POLICIES)
-def test_a_windowed_join_short_of_memory_keeps_no_more_than_the_window_under_every_policy(tmp_path, policy):
-    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds")
-    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, memory=6_000, policy=policy)
-    seen = stream(query, 80, keys=40)
-    assert max(seen["rows"]) > 0, "memory was short enough to spill"
-    assert sorted(seen["results"]) == within_three_seconds(80, keys=40)
-    assert max(seen["oldest"]) <= 3 * 3 + 1
-    for what in ("rows", "files", "active", "spilled"):
-        assert max(seen[what][40:]) <= 1.1 * max(seen[what][:40]) + 1, what
-    assert sum(seen["cleaned"]) <= 0.6 * 80
-
-
-@pytest.mark.parametrize("policy", [LocalDisk, LazyDisk])
-def test_groups_come_back_when_what_they_had_on_disk_has_expired_and_memory_is_free(tmp_path, policy):
-    stage = ft.join({"a": SCHEMA, "b": SCHEMA}, "k", "ts", within="3 seconds")
-    query = ft.Bench([stage], str(tmp_path), sites=2, partitions=8, memory=50_000, policy=policy)
-
-    def ebbing(second: int) -> int:
-        return 400 if second < 30 else 1
-
-    seen = stream(query, 60, keys=400, per_second=ebbing)
-    assert max(seen["rows"]) > 0, "memory was short enough to spill"
-    assert sorted(seen["results"]) == within_three_seconds(60, ebbing, keys=400)
-    assert not on_disk(query.epoch.stages[0].segments, 8).any()
-    assert seen["spilled"][-1] == 0

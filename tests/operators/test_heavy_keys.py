@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import tempfile
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.control.adaptation import Adaptation
-from fluxen.operators.backlog import SkewBuffer
+from fluxen.control import collect
 from fluxen.operators.base import Input
-from fluxen.operators.job import SiteJob
-from fluxen.operators.site import run_site
-from fluxen.state.record import CommitRecord, read_records
+from fluxen.site.context import SiteContext, SkewBuffer
+from fluxen.site.task import run_site
+from fluxen.state.record import SiteRecord, read_records
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
-def report(bench: ft.Bench, stage: ft.BenchStage, rows: Input) -> CommitRecord:
-    job = SiteJob(
+def report(bench: ft.LocalEngine, stage: ft.LocalStage, rows: Input, **options: Any) -> SiteRecord:
+    job = SiteContext(
         store=bench.store,
         epoch=bench.epoch.number + 1,
         stage=0,
         operator=stage.stage.operator,
         before=bench.epoch.stages[0],
         track_heavy=True,
-        buffer=bench.buffer,
-        clock=bench.clock,
+        **options,
     )
     list(run_site(job, lambda: (0, [rows]), "a"))
     return read_records(bench.store, job.epoch)[0, 0]
@@ -37,7 +36,7 @@ def report(bench: ft.Bench, stage: ft.BenchStage, rows: Input) -> CommitRecord:
 def test_a_key_combined_before_it_travels_is_reported_with_its_true_rows():
     stage = ft.aggregate(SCHEMA, "k", n=fx.count())
     with tempfile.TemporaryDirectory() as directory:
-        bench = ft.Bench([stage], directory, sites=1, partitions=4)
+        bench = ft.LocalEngine([stage], directory, sites=1, partitions=4)
         # four tasks of 62,500 rows of key 0 each, and a thousand other keys with 750 rows each in one task
         table = pa.table({"k": [0] * 4 + list(range(1, 1001)), "v": [1] * 1004})
         weight = np.array([62_500] * 4 + [750] * 1000, dtype=np.int64)
@@ -49,7 +48,7 @@ def test_a_key_combined_before_it_travels_is_reported_with_its_true_rows():
     assert record.heavy.arrived[hottest] == 4
     assert sum(record.groups.rows_in) == 1_000_000
     assert sum(record.groups.worked) == sum(record.groups.arrived) == 1004
-    stats = Adaptation()._stats(bench.epoch.stages[0], [record], 1.0)
+    stats = collect(bench.epoch.stages[0], [record], seconds=1.0)
     assert stats.rows_in.sum() == stats.site_rows_in.sum() == 1004
 
 
@@ -58,8 +57,9 @@ def test_arrivals_are_compared_with_arrivals_whatever_waits():
     times = iter(np.arange(1000) * 10.0)
     with tempfile.TemporaryDirectory() as directory:
         buffer = SkewBuffer(seconds=1.0, bytes=1 << 20, piece_rows=1)
-        bench = ft.Bench([stage], directory, sites=1, partitions=4, buffer=buffer, clock=lambda: float(next(times)))
-        record = report(bench, stage, stage.encode(0, pa.table({"k": [7] * 50 + list(range(50)), "v": [1] * 100})))
+        bench = ft.LocalEngine([stage], directory, sites=1, partitions=4)
+        rows = stage.encode(0, pa.table({"k": [7] * 50 + list(range(50)), "v": [1] * 100}))
+        record = report(bench, stage, rows, buffer=buffer, clock=lambda: float(next(times)))
     assert sum(record.groups.worked) < 100  # most of it waits
     assert sum(record.groups.arrived) == 100
     assert sum(side.rows_in for side in record.sides) == 100
@@ -69,7 +69,7 @@ def test_arrivals_are_compared_with_arrivals_whatever_waits():
 def test_bytes_of_a_key_are_its_part_of_its_groups_state():
     stage = ft.aggregate(SCHEMA, "k", last=5, n=fx.count())
     with tempfile.TemporaryDirectory() as directory:
-        bench = ft.Bench([stage], directory, sites=1, partitions=1)
+        bench = ft.LocalEngine([stage], directory, sites=1, partitions=1)
         record = report(bench, stage, stage.encode(0, pa.table({"k": [7] * 50 + [1, 2, 3], "v": [1] * 53})))
     [held] = record.groups.bytes
     assert len(record.heavy.key) == 1

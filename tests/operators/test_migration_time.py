@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -13,16 +12,17 @@ import pytest
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.control import ahead
 from fluxen.control.adaptation import Adaptation
-from fluxen.control.coordinator import advance, first_epoch
-from fluxen.operators.job import SiteJob
-from fluxen.operators.site import run_site
+from fluxen.control.advance import advance, first_epoch
+from fluxen.control.moves import copying as ahead
+from fluxen.operators.base import Results, SiteInput
 from fluxen.policies.base import Move
+from fluxen.site.context import SiteContext
+from fluxen.site.task import run_site
 from fluxen.state.record import read_records
 from fluxen.state.routing import Routing
-from fluxen.testing.distant import Distant
-from fluxen.testing.paced import Paced
+from fluxen_lab.emulate.distant import Distant
+from fluxen_lab.emulate.paced import Paced
 
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("v", pa.int64())])
 SECONDS_PER_BATCH = 1.0
@@ -33,9 +33,9 @@ STATE_SECONDS = 6.0
 class Working(Paced):
     """Every batch takes as long, whatever is in it."""
 
-    def process(self, batch: Any) -> Iterator[pa.Table]:
+    def process(self, given: SiteInput) -> Results:
         self.load.advance(SECONDS_PER_BATCH)  # type: ignore[attr-defined]
-        yield from self.operator.process(batch)
+        return self.operator.process(given)
 
 
 def batches() -> list[pa.Table]:
@@ -65,7 +65,7 @@ def migrate(tmp_path: Any) -> tuple[list[float], list[list[int]]]:
         for site, store in enumerate(stores):
             began = clock()
             mine = rows.take(state.routing.sites_of(state.routing.groups(rows.h)) == site)
-            job = SiteJob(store=store, epoch=number, stage=0, operator=operator, before=state, clock=clock)
+            job = SiteContext(store=store, epoch=number, stage=0, operator=operator, before=state, clock=clock)
             for _ in run_site(job, lambda site=site, mine=mine: (site, [mine]), f"{number}{site}"):
                 pass
             slowest = max(slowest, clock() - began)
@@ -85,8 +85,8 @@ def migrate(tmp_path: Any) -> tuple[list[float], list[list[int]]]:
 
 @pytest.fixture(autouse=True)
 def _small_scale(monkeypatch: Any) -> None:
-    for module in ("control", "operators"):
-        monkeypatch.setattr(f"fluxen.{module}.ahead.LEAST", 16 << 10)
+    for module in ("control.moves.copying", "site.copy_ahead"):
+        monkeypatch.setattr(f"fluxen.{module}.LEAST", 16 << 10)
     monkeypatch.setattr(ahead, "TAIL", 16 << 10)
     monkeypatch.setattr("fluxen.state.store.FETCHED", 4 << 10)
 

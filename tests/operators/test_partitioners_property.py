@@ -15,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fluxen as fx
-from fluxen.control import hotkeys, repartition
-from tests.histories import Histories, aggregate_cases, distinct_cases, examples, join_cases, replay
+from fluxen.control.keys import hotkeys, repartition
+from tests.aggregate_cases import aggregate_cases
+from tests.cases import distinct_cases, join_cases
+from tests.effort import examples
+from tests.histories import Histories, replay
 
 HASTY = [
     (repartition, "PATIENCE", 1),

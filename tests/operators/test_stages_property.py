@@ -10,7 +10,9 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import Histories, examples, replay, staged_cases
+from tests.cases import staged_cases
+from tests.effort import examples
+from tests.histories import Histories, replay
 
 
 @examples(40)

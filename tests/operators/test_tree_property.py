@@ -7,7 +7,9 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import Histories, examples, join_cases, replay
+from tests.cases import join_cases
+from tests.effort import examples
+from tests.histories import Histories, replay
 
 
 @examples(120)

@@ -10,8 +10,8 @@ import pytest
 
 import fluxen.testing as ft
 from fluxen.errors import QueryError
-from fluxen.operators import functions as fx
-from fluxen.operators.join import pair_bounds
+from fluxen.operators.aggregate import functions as fx
+from fluxen.operators.join.mway import pair_bounds
 from fluxen.testing import FakeClock, oracle
 
 TIME = pa.timestamp("us", "UTC")
@@ -27,7 +27,7 @@ def rows(*given: tuple[int, float, int]) -> pa.Table:
     return pa.table({"k": keys, "ts": stamps, "v": values}, schema=SCHEMA)
 
 
-def steps(bench: ft.Bench, batches: list[pa.Table]) -> list[list[dict[str, Any]]]:
+def steps(bench: ft.LocalEngine, batches: list[pa.Table]) -> list[list[dict[str, Any]]]:
     return [bench.step(number, [table]).to_pylist() for number, table in enumerate(batches)]
 
 
@@ -36,14 +36,14 @@ def counts(results: list[list[dict[str, Any]]]) -> list[list[int]]:
 
 
 def test_a_running_value_starts_anew_when_its_key_was_not_updated_for_the_time_to_live(tmp_path):
-    bench = ft.Bench([ft.aggregate(SCHEMA, "k", "ts", ttl="10 seconds", n=fx.count())], str(tmp_path))
+    bench = ft.LocalEngine([ft.aggregate(SCHEMA, "k", "ts", ttl="10 seconds", n=fx.count())], str(tmp_path))
     batches = [rows((1, 0, 0)), rows((1, 10, 0)), rows((1, 20.5, 0)), rows((2, 40, 0)), rows((1, 30, 0))]
     # 10 s after the last update still counts, 10.5 s do not; a late row counts at the watermark, 40
     assert counts(steps(bench, batches)) == [[1], [2], [1], [1], [1]]
 
 
 def test_of_the_last_rows_only_those_within_the_time_to_live_count(tmp_path):
-    bench = ft.Bench([ft.aggregate(SCHEMA, "k", "ts", last=3, ttl="10 seconds", n=fx.count())], str(tmp_path))
+    bench = ft.LocalEngine([ft.aggregate(SCHEMA, "k", "ts", last=3, ttl="10 seconds", n=fx.count())], str(tmp_path))
     batches = [rows((1, 0, 0), (1, 1, 0), (1, 2, 0)), rows((1, 11, 0)), rows((1, 13, 0), (1, 30, 0)), rows((1, 5, 0))]
     # at 11 the row of 1 still counts, of 13 those of 11 and 13; a row of 5 that comes after 30 counts as one of 30
     assert counts(steps(bench, batches)) == [[1, 2, 3], [3], [2, 1], [2]]
@@ -64,7 +64,7 @@ def test_what_nobody_can_see_any_more_leaves_the_disk(tmp_path, stage, once):
     """New keys all the time: without a time to live the state grows with every batch."""
 
     def held(directory: str, **options: Any) -> list[int]:
-        bench = ft.Bench([stage(**options)], str(tmp_path / directory), partitions=4)
+        bench = ft.LocalEngine([stage(**options)], str(tmp_path / directory), partitions=4)
         kept = []
         for number in range(60):
             table = rows(*((number * 10 + i, number + i / 10, i) for i in range(10)))
@@ -113,12 +113,12 @@ def test_rows_without_event_time_go_by_the_time_of_their_batch_however_often_it_
             wall.now = now + 30 * attempt  # an attempt after a crash comes later; its rows have come when they came
             bench = None
             try:
-                bench = ft.Bench([stages[form]()], str(tmp_path), crash_after=crash, sink=sink, wall=wall)
+                bench = ft.LocalEngine([stages[form]()], ft.FaultyStore(str(tmp_path), crash), sink=sink, wall=wall)
                 bench.step(number, inputs, repeat=2)
             except ft.SimulatedCrash:
                 if not (tmp_path / "epochs" / f"{number:010d}.time").exists():
                     wall.now = now  # it had not begun yet
-                    ft.Bench([stages[form]()], str(tmp_path), sink=sink, wall=wall).step(number, inputs)
+                    ft.LocalEngine([stages[form]()], str(tmp_path), sink=sink, wall=wall).step(number, inputs)
                     break
     timed = moments(batches, np.maximum.accumulate(clock).tolist())
     life = 4 * SECOND
@@ -154,7 +154,7 @@ def test_rows_that_come_in_a_flush_have_the_time_of_that_epoch(tmp_path):
     """A window comes out of an epoch without rows; the stage behind it must not take it for old."""
     windows = ft.aggregate(SCHEMA, "k", "ts", window="5 seconds", n=fx.count())
     total = ft.aggregate(windows.schema, "k", ttl="7 days", total=fx.sum("n"))
-    bench = ft.Bench([windows, total], str(tmp_path))
+    bench = ft.LocalEngine([windows, total], str(tmp_path))
     bench.step(0, [rows((1, 1, 0), (1, 9, 0))])
     assert bench.flush().to_pylist() == [{"k": 1, "total": 1}]
     bench.step(1, [rows((1, 30, 0))])
@@ -165,7 +165,7 @@ def test_state_expires_by_arrival_whichever_input_is_silent(tmp_path):
     schema = pa.schema([("k", pa.int64())])
     clock = FakeClock(1000.0)
     stage = ft.join({"a": schema, "b": schema}, "k", ttl="10 seconds")
-    bench = ft.Bench([stage], str(tmp_path), wall=clock)
+    bench = ft.LocalEngine([stage], str(tmp_path), wall=clock)
     for number in range(40):
         clock.advance(10)
         bench.step(number, [pa.table({"k": [number] * 10}), schema.empty_table()])

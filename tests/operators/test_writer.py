@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import fluxen.testing as ft
-from fluxen.operators import functions as fx
+from fluxen.operators.aggregate import functions as fx
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -16,7 +16,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 def test_versions_that_no_longer_count_go_though_runs_are_too_large_to_merge(tmp_path, form):
     rng = np.random.default_rng(1)
     stage = ft.aggregate(SCHEMA, "k", s=fx.sum("v"), **form)
-    bench = ft.Bench([stage], str(tmp_path), merge_limit=1 << 16)
+    bench = ft.LocalEngine([stage], str(tmp_path), merge_limit=1 << 16)
     held, seen = [], dict[int, int]()
     for number in range(120):
         keys = rng.integers(0, 1500 if form else 6000, 1000)

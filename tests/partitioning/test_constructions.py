@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from fluxen.errors import ConfigError
 from fluxen.partitioning import ConsistentHash, Frequencies, HashPair, Readj, Redist, Resources, Ring, Scan
@@ -92,7 +93,7 @@ UTILITIES = st.sampled_from(["A", "APM", "APLM", "ATM", "ATLM"])
 
 @pytest.mark.parametrize(("made", "name"), [(Scan, "scan"), (Redist, "redist")])
 @given(placement=PROBLEMS, kind=UTILITIES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_choice_is_as_good_as_the_loops_choice(made: Any, name: str, placement: Placement, kind: Any) -> None:
     reference = Reference(placement, kind)
     mapping = dict(enumerate(made(utility=kind).place(placement).tolist()))
@@ -102,7 +103,7 @@ def test_every_choice_is_as_good_as_the_loops_choice(made: Any, name: str, place
 
 
 @given(placement=PROBLEMS, placed=st.integers(0, 8))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_penalties_of_one_item_are_those_of_many(placement: Placement, placed: int) -> None:
     loads = [
         np.bincount(placement.new[:placed], weights=row[:placed], minlength=placement.sites) for row in placement.loads
@@ -121,7 +122,7 @@ def test_penalties_of_one_item_are_those_of_many(placement: Placement, placed: i
 
 
 @given(placement=PROBLEMS, kind=UTILITIES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_readj_ends_where_no_move_or_swap_lowers_the_imbalance(placement: Placement, kind: Any) -> None:
     reference = Reference(placement, kind)
     places = Readj(utility=kind, moves_per_key=1000).place(placement)
@@ -129,7 +130,7 @@ def test_readj_ends_where_no_move_or_swap_lowers_the_imbalance(placement: Placem
 
 
 @given(placement=PROBLEMS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_readj_never_ends_less_balanced_than_it_began(placement: Placement) -> None:
     reference = Reference(placement, "APM")
     start = np.where(placement.old < placement.sites, placement.old, placement.new)

@@ -6,8 +6,9 @@ from bisect import bisect_left
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from fluxen.errors import ConfigError
 from fluxen.partitioning import Ring, Slots, UniformFunction
@@ -55,7 +56,7 @@ def test_the_hash_is_one_to_one() -> None:
 
 
 @given(sites=st.integers(1, 12), replicas=st.integers(1, 60), seed=st.integers(0, 2**31))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_lookup_agrees_with_a_search_on_128_bits(sites: int, replicas: int, seed: int) -> None:
     points = []
     for site in range(sites):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from fluxen.errors import CheckpointError, ConfigError
 from fluxen.partitioning import Frequencies, HashPair, Redist, Resources, Ring, Slots, Slotted
@@ -16,7 +17,7 @@ PATHS = st.lists(st.integers(1, 20), min_size=1, max_size=6)
 
 
 @given(path=PATHS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_dealing_evens_out_and_moves_no_more_than_it_must(path: list[int]) -> None:
     table = Slots.fresh(sites=path[0], bits=8)
     for sites in path[1:]:
@@ -32,7 +33,7 @@ def test_dealing_evens_out_and_moves_no_more_than_it_must(path: list[int]) -> No
 
 
 @given(path=PATHS, ratio=st.floats(1.0, 1.5))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_dealing_within_a_band_stays_in_it_and_moves_less(path: list[int], ratio: float) -> None:
     table = Slots.fresh(sites=path[0], bits=10)
     for sites in path[1:]:
@@ -53,7 +54,7 @@ def test_dealing_to_the_same_number_changes_nothing() -> None:
     loads=st.lists(st.floats(0.0, 10.0), min_size=2, max_size=12).filter(lambda loads: sum(loads) > 0.1),
     ratio=st.floats(1.01, 1.5),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_other_band_of_the_same_ratio_is_cheaper(loads: list[float], ratio: float) -> None:
     x = np.array(loads)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from fluxen.errors import ConfigError
 from fluxen.policies import FluxHybrid, FluxLoad, FluxMemory
@@ -119,7 +120,7 @@ def test_a_refused_move_does_not_stop_the_rounds() -> None:
     assert len(policy.suggest(Stats.build(**values), 2.0)) == 1
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(seed=st.integers(0, 10_000), groups_per_move=st.sampled_from([1, 3]))
 def test_every_move_brings_its_pair_closer_by_the_papers_formula(seed: int, groups_per_move: int) -> None:
     rng = np.random.default_rng(seed)

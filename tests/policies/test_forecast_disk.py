@@ -59,7 +59,7 @@ def test_a_site_that_must_push_pushes_one_group_and_not_a_share_of_its_state() -
 
 
 def test_a_group_on_disk_comes_back_when_it_promises_more_than_what_goes_for_it() -> None:
-    policy = ForecastDisk(memory=0.0)
+    policy = ForecastDisk(smoothing=0.0)
     quiet = state([40, 40, 40, 20], [90, 2, 70, 60], [0, 0, 0, 40])
     told(policy, quiet, 1.0)
     # group 3: with three inputs, three times the state gives nine times its 600 results
@@ -81,7 +81,7 @@ def test_it_goes_on_after_a_restart_as_if_there_had_been_none() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("wrong", [{"memory": 1.0}, {"margin": 0.5}, {"inputs": 1}, {"ahead": 0.5}, {"spill": 0.0}])
+@pytest.mark.parametrize("wrong", [{"smoothing": 1.0}, {"margin": 0.5}, {"inputs": 1}, {"ahead": 0.5}, {"spill": 0.0}])
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ForecastDisk(**wrong)

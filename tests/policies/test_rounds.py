@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fluxen.errors import ConfigError
-from fluxen.policies.rounds import Tuner
+from fluxen.policies.flux.rounds import Tuner
 
 
 def test_moving_a_group_again_doubles_the_minimum_up_to_the_ceiling() -> None:
@@ -30,7 +30,7 @@ def test_moving_different_groups_is_progress_and_shrinks_it_to_the_floor() -> No
 
 
 def test_a_second_move_long_after_the_first_does_not_count() -> None:
-    tuner = Tuner(floor=0.1, ceiling=10, memory=4)
+    tuner = Tuner(floor=0.1, ceiling=10, window=4)
     tuner.ended([3])
     for _ in range(4):
         tuner.ended([])
@@ -39,12 +39,12 @@ def test_a_second_move_long_after_the_first_does_not_count() -> None:
 
 
 def test_what_it_remembers_is_bounded_and_restored() -> None:
-    tuner = Tuner(memory=4)
+    tuner = Tuner(window=4)
     for pg in range(1000):
         tuner.ended([pg])
     state = json.loads(json.dumps(tuner.snapshot()))
     assert len(state["moved"]) <= 4
-    other = Tuner(memory=4)
+    other = Tuner(window=4)
     other.restore(state)
     for each in (tuner, other):
         each.ended([999])

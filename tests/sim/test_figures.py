@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fluxen.experiments.figure import Row, RunOptions, find
-from fluxen.experiments.flux import FIGURES
+from fluxen_lab.figures.figure import Row, RunOptions, find
+from fluxen_lab.figures.flux import FIGURES
 
 
 def second(i: int, **values: Any) -> Row:

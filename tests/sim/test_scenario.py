@@ -11,8 +11,9 @@ import pytest
 
 from fluxen.cli import simulate
 from fluxen.errors import ConfigError
+from fluxen.policies import FluxMemory
 from fluxen.sim.load import CpuLoad, MemoryLoad
-from fluxen.sim.scenario import POLICIES, parse
+from fluxen.sim.scenario import parse
 
 SHORT = 'seconds = 1\n[cluster]\nsites = 4\ngroups_per_site = 4\n[policy]\nname = "FluxLoad"\nmin_collection = 0.05\n'
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("simulate-*.toml"))
@@ -39,7 +40,7 @@ def test_everything_in_a_table_reaches_the_scenario() -> None:
     )
     assert (scenario.seconds, scenario.seed, scenario.keys, scenario.skew) == (7, 4, "zipf", 0.5)
     assert scenario.loads == (CpuLoad(sites=(1,), start=1.0, share=0.5), MemoryLoad(sites=(2,), at=2.0, memory=1e8))
-    assert type(policy) is POLICIES["FluxMemory"]
+    assert type(policy) is FluxMemory
 
 
 @pytest.mark.parametrize(
@@ -48,9 +49,12 @@ def test_everything_in_a_table_reaches_the_scenario() -> None:
         ({"secnds": 3}, "no entry 'secnds'"),
         ({"cluster": {"site": 3}}, "no entry 'site'"),
         ({"cluster": 3}, "must be a table"),
-        ({"policy": {"name": "Magic"}}, "got 'Magic'"),
-        ({"policy": {"name": "Static", "imbalance": 2}}, "no entry 'imbalance'"),
+        ({"policy": {"name": "Magic"}}, "'Magic' is not known; there are: static"),
+        ({"policy": {"name": "Static", "imbalance": 2}}, "Static has no setting 'imbalance'"),
         ({"policy": {"name": "FluxLoad", "imbalance": 0.1}}, "imbalance >= 1"),
+        ({"policy": {"name": "FluxLoad", "imbalance": "big"}}, "imbalance must be a number, got 'big'"),
+        ({"policy": {"name": "LazyDisk"}}, "LazyDisk asks for more than moves"),
+        ({"policy": 3}, "must be a table"),
         ({"keys": {"kind": "normal"}}, "got 'normal'"),
         ({"cpu": [{"start": 1.0}]}, "does not fit"),
         ({"cpu": [{"sites": [99]}]}, "names sites"),

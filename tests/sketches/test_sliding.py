@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from fluxen.errors import ConfigError
 from fluxen.sketches import LossyCounter, SlidingSketch, SpaceSaving
@@ -16,7 +17,7 @@ from fluxen.sketches import LossyCounter, SlidingSketch, SpaceSaving
     counters=st.integers(2, 6),
     batches=st.lists(st.integers(0, 150), min_size=1, max_size=40),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_it_covers_the_window_and_at_most_one_step_more(window: int, counters: int, batches: list[int]) -> None:
     recent = SlidingSketch(LossyCounter(epsilon=0.001), window=window, counters=counters)
     passed = 0

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import fluxen as fx
-from fluxen.spark.feed import stream_of
+from fluxen.testing.streams import stream_of
 
 
 class Flaky:

@@ -34,7 +34,7 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
     "unknown time": (lambda s, o, t: fx.distinct(s, by="k", time="at"), QueryError, "'at' is not a column"),
     "static input": (lambda s, o, t: fx.aggregate(t, by="k", **n()), QueryError, "not a streaming DataFrame"),
     "static beside stream": (lambda s, o, t: fx.join({"a": s, "b": t}, on="k"), QueryError, "'b' is static"),
-    "no DataFrame": (lambda s, o, t: fx.distinct([1], by="k"), QueryError, "must be a DataFrame, got list"),
+    "no DataFrame": (lambda s, o, t: fx.distinct([1], by="k"), QueryError, "must be a DataFrame or a Query, got list"),
     "no DataFrame in join": (lambda s, o, t: fx.join({"a": s, "b": 1}, on="k"), QueryError, "'b' must be a DataFrame"),
     "window without time": (lambda s, o, t: fx.aggregate(s, by="k", window="1 s", **n()), QueryError, "event time"),
     "within without time": (lambda s, o, t: fx.join({"a": s, "b": s}, on="k", within="1 s"), QueryError, "event time"),
@@ -92,7 +92,7 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
         QueryError,
         "names input 'c'",
     ),
-    "no sites": (lambda s, o, t: fx.distinct(s, by="k").adapt(sites=0), ConfigError, "sites must be between 1"),
+    "no sites": (lambda s, o, t: fx.distinct(s, by="k").adapt(sites=0), ConfigError, "sites must be at least 1"),
     "sites above partitions": (
         lambda s, o, t: fx.distinct(s, by="k").adapt(sites=9, partitions=8),
         ConfigError,
@@ -105,8 +105,17 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
         "between 1 and 4096, got 4097",
     ),
     "sites is no number": (lambda s, o, t: fx.distinct(s, by="k").adapt(sites=1.5), ConfigError, "whole number"),
-    "unknown option": (lambda s, o, t: fx.distinct(s, by="k").adapt(site=1), ConfigError, "does not know site"),
-    "no memory": (lambda s, o, t: fx.distinct(s, by="k").adapt(memory_per_site="0m"), ConfigError, "more than nothing"),
+    "two words for one": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(balance="mslb", move_protocol="mslb"),
+        ConfigError,
+        "balance is the older word for move_protocol",
+    ),
+    "unknown protocol": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(move_protocol="some"),
+        ConfigError,
+        "must be 'auto', 'mslb' or 'ptlb', got 'some'",
+    ),
+    "no memory": (lambda s, o, t: fx.distinct(s, by="k").adapt(memory_per_site="0m"), ConfigError, "must be positive"),
     "parallel track of an m-way join": (
         lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", within="1 s").adapt(balance="ptlb"),
         ConfigError,
@@ -115,7 +124,7 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
     "parallel track without a window": (
         lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", plan="tree").adapt(balance="ptlb"),
         ConfigError,
-        "use balance='mslb' or 'auto'",
+        "use 'mslb' or 'auto'",
     ),
     "parallel track at one stage only": (
         lambda s, o, t: tree(s).adapt(balance="ptlb").aggregate(by="k", **n()),
@@ -125,10 +134,10 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
     **{
         f"parallel track with {name}": (
             lambda s, o, t, name=name, value=value: tree(s, plan="mjoin" if name != "partitioner" else "tree").adapt(
-                balance="ptlb", **{name: value}
+                move_protocol="ptlb", **{name: value}
             ),
             ConfigError,
-            f"balance='ptlb' does not go with {name}",
+            f"move_protocol='ptlb' does not go with {name}",
         )
         for name, value in (
             ("partitioner", "readj"),
@@ -159,7 +168,7 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
         "both decide which site",
     ),
     "re-planning without trees": (
-        lambda s, o, t: fx.distinct(s, by="k").adapt(replan=True),
+        lambda s, o, t: fx.distinct(s, by="k").adapt(replan=True).writeStream,
         ConfigError,
         "no join tree",
     ),
@@ -173,15 +182,23 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
         ConfigError,
         "there are: uniform-hash, .*, slotted",
     ),
-    "no policy": (lambda s, o, t: fx.distinct(s, by="k").adapt(policy=7), ConfigError, "int lacks suggest, snapshot"),
-    "no partitioner": (lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner=7), ConfigError, "int lacks build"),
+    "no policy": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(policy=7),
+        ConfigError,
+        "derive from fluxen.Policy; got 7",
+    ),
+    "no partitioner": (
+        lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner=7),
+        ConfigError,
+        "derive from fluxen.Partitioner; got 7",
+    ),
     "a policy of memory without any": (
-        lambda s, o, t: fx.distinct(s, by="k").adapt(policy=fx.FluxMemory()),
+        lambda s, o, t: fx.distinct(s, by="k").adapt(policy=fx.FluxMemory()).writeStream,
         ConfigError,
         "give memory_per_site as well",
     ),
     "event clock without event time": (
-        lambda s, o, t: fx.distinct(s, by="k").adapt(clock="event"),
+        lambda s, o, t: fx.distinct(s, by="k").adapt(clock="event").writeStream,
         ConfigError,
         "clock='event' needs the event time",
     ),

@@ -10,7 +10,7 @@ import pytest
 import fluxen as fx
 from fluxen.errors import ConfigError, QueryError
 from fluxen.testing import feed, oracle
-from fluxen.testing.paced import SlowSites, paced
+from fluxen_lab.emulate.paced import SlowSites, paced
 from tests.spark.test_adaptation import expected, last_three, zipf_batches
 
 pytestmark = pytest.mark.spark

@@ -44,7 +44,7 @@ def test_a_query_that_cannot_start_leaves_its_checkpoint_free(spark, tmp_path, c
 
 
 def test_the_command_line_refuses_before_spark_starts(tmp_path, capsys, monkeypatch):
-    from fluxen.spark import quiet
+    from fluxen.spark import cli_session as quiet
     from fluxen.state import claim
     from fluxen.state.store import Store
 

@@ -103,7 +103,7 @@ def test_a_damaged_identity_is_named_and_may_be_deleted(spark, prepared, tmp_pat
 
 def others(spark: Any, directory: Path) -> dict[str, tuple[Any, str]]:
     mine = query(spark, directory)
-    a, b = mine.sources
+    ((a, b),) = mine.inputs
     return {
         "another window": (query(spark, directory, within="2 minutes"), "bounds"),
         "another operator": (fx.distinct(a, by="k", time="ts").adapt(partitions=8), "'operator': 'join'"),

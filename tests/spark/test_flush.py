@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import fluxen as fx
-from fluxen.spark.feed import append
 from fluxen.testing import feed
+from fluxen.testing.streams import append
 from tests.conftest import Collected
 from tests.spark.rows import events
 
@@ -114,7 +114,7 @@ def test_a_flush_that_was_interrupted_is_delivered_again_before_new_rows(spark, 
 
 
 def test_a_batch_that_was_interrupted_is_delivered_again_before_anything_is_flushed(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("fluxen.spark.run.IDLE_SECONDS", 3600.0)
+    monkeypatch.setattr("fluxen.spark.watch.IDLE_SECONDS", 3600.0)
     sink = Collected()
     later = events([2, 3], [25, 45], [6, 7])
 
@@ -126,7 +126,7 @@ def test_a_batch_that_was_interrupted_is_delivered_again_before_anything_is_flus
     run = start(tumbling(feed(spark, [ROWS, later], tmp_path / "input")), failing, tmp_path)
     with pytest.raises(Exception, match="interrupted"):
         run.awaitTermination()
-    monkeypatch.setattr("fluxen.spark.run.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("fluxen.spark.watch.IDLE_SECONDS", 0.0)
     again = start(tumbling(feed(spark, [ROWS, later], tmp_path / "input")), sink, tmp_path)
     until(lambda: len(sink.rows) == len(CLOSED) + 1, again)
     again.stop()

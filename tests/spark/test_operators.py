@@ -204,5 +204,5 @@ def test_row_checksums_of_the_shuffle_stay_on_where_a_map_task_may_differ_when_r
     run = drain(fx.aggregate(rows, by="k", n=fx.count()).adapt(sites=2, partitions=8), collected)
     for name in ("enabled", "enableFullRetryOnMismatch"):
         setting = f"spark.sql.shuffle.orderIndependentChecksum.{name}"
-        assert run._session.conf.get(setting, "true") == checked
+        assert run._runtime.session.conf.get(setting, "true") == checked
         assert spark.conf.get(setting, "true") == "true", "the user's own session is left alone"

@@ -5,7 +5,6 @@ The same cases meet thousands of histories without Spark in tests/operators.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,20 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from fluxen.testing import feeds, oracle
+from tests.aggregate_cases import aggregate_cases
+from tests.cases import Case, distinct_cases, join_cases
 from tests.conftest import Collected
-from tests.histories import Case, aggregate_cases, distinct_cases, join_cases
+from tests.effort import examples
 
 pytestmark = pytest.mark.spark
 
-FEW = settings(
+FEW = examples(
+    6,
     phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes here; the tests without Spark do it
-    max_examples=6 * int(os.environ.get("FLUXEN_HUNT", "1")),
-    deadline=None,
     database=None,
     print_blob=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import fluxen as fx
-from fluxen.control.replanning import MSLB_STEPS, PTLB_STEPS
+from fluxen.control.plans.replanning import MSLB_STEPS, PTLB_STEPS
 from fluxen.testing import feeds, oracle
 
 pytestmark = pytest.mark.spark

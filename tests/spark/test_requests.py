@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import fluxen as fx
+from fluxen.engine.options import AdaptOptions
 from fluxen.errors import ConfigError
-from fluxen.spark.options import Adapt
 from fluxen.testing import feed
 from tests.conftest import Collected
 from tests.spark.rows import events
@@ -64,12 +64,12 @@ def test_a_rescale_that_no_epoch_has_seen_survives_a_restart(spark, tmp_path):
 
 
 def test_stages_share_a_sites_memory(spark, tmp_path):
-    assert Adapt(memory_per_site="8m").shared_by(2).memory == 4 << 20
-    assert Adapt(memory_per_site=["8m", "4m"]).shared_by(2).memory == (4 << 20, 2 << 20)
-    assert Adapt().shared_by(2).memory is None
+    assert AdaptOptions(memory_per_site="8m").shared_by(2).memory == 4 << 20
+    assert AdaptOptions(memory_per_site=["8m", "4m"]).shared_by(2).memory == (4 << 20, 2 << 20)
+    assert AdaptOptions().shared_by(2).memory is None
     query = fx.distinct(feed(spark, batches(1)), by=["k", "v"]).aggregate(by="k", n=fx.count())
     query = query.adapt(sites=2, partitions=8, memory_per_site="8m")
     writer = query.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path / "ck"))
     run = writer.start()
     run.stop()
-    assert [adaptation.memory for adaptation in run._adaptations] == [4 << 20, 4 << 20]
+    assert [adaptation.memory for adaptation in run._loop.adaptations] == [4 << 20, 4 << 20]

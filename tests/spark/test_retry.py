@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxen.spark.feed import append
+from fluxen.testing.streams import append
 from tests.spark.rows import events
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 
 import fluxen as fx
 from fluxen.testing import feed
-from fluxen.testing.paced import SlowSites, paced
+from fluxen_lab.emulate.paced import SlowSites, paced
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import fluxen as fx
-from fluxen.control.relocation import STEPS
+from fluxen.control.moves.relocation import STEPS
 from fluxen.testing import feeds, oracle
 
 pytestmark = pytest.mark.spark

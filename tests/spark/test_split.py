@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from fluxen.operators.wire import IN
-from fluxen.spark.split import group_expression, marking, site_expression, site_values
+from fluxen.site.wire import IN
+from fluxen.spark.route import group_expression, marking, site_expression, site_values
 from fluxen.state.routing import Routing
 
 pytestmark = pytest.mark.spark

@@ -68,7 +68,7 @@ def test_explain_says_what_is_kept_and_what_never_goes(spark, capsys):
             fx.join({"a": stream, "b": stream}, on="k").aggregate(by="k", n=fx.count()),
             [
                 "  state: rows of b, which never expire: give within='1 hour', between={...} or ttl='7 days'",
-                "stage 2 (running aggregate) by k",
+                "stage 2 (running aggregate) by k, after stage 1",
                 "  state: a row per key, which never expires: give ttl='7 days' or window='1 hour'",
             ],
         ),

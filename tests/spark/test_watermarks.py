@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 import fluxen as fx
 from fluxen.errors import QueryError
-from fluxen.spark.feed import append
-from fluxen.spark.sources import watched
+from fluxen.spark.plan.sources import watched
 from fluxen.testing import feed, feeds
+from fluxen.testing.streams import append
 from tests.spark.rows import events
 from tests.spark.test_flush import start, until
 

@@ -15,7 +15,7 @@ from fluxen.state.epoch import Epoch, EpochLog, StageState
 from fluxen.state.record import seal
 from fluxen.state.routing import Routing
 from fluxen.state.store import Store
-from fluxen.testing.distant import Distant
+from fluxen_lab.emulate.distant import Distant
 
 
 @pytest.fixture(params=["local", "elsewhere"])

@@ -8,20 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxen.control.coordinator import Stage, advance, first_epoch
-from fluxen.control.rerouting import with_routing
+from fluxen.arrays import UNBOUNDED
+from fluxen.control.advance import advance, first_epoch
+from fluxen.control.moves.rerouting import with_routing
+from fluxen.control.stage import Stage
 from fluxen.operators.base import Input
-from fluxen.operators.job import SiteJob
-from fluxen.operators.join import Join, OutputColumn
-from fluxen.operators.site import run_site
+from fluxen.operators.join.mway import Join, OutputColumn
+from fluxen.site.context import SiteContext
+from fluxen.site.task import run_site
 from fluxen.state.record import read_records
 from fluxen.state.routing import Routing
-from fluxen.state.runs import FAN_IN, MAX_MERGED_BYTES, TIER_ROWS, due, open_runs, visible
+from fluxen.state.sorted_run import FAN_IN, MAX_MERGED_BYTES, TIER_ROWS, due, open_runs, visible
 from fluxen.state.store import Store
-from fluxen.typing import UNBOUNDED
+from tests.effort import examples
 
 FOREVER = Join(
     names=("a", "b"),
@@ -53,7 +55,7 @@ def held(store: Store, stage, sites: int, side: int) -> list[list[tuple[int, int
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     seed=st.integers(0, 2**32),
     changes=st.lists(st.sampled_from(["stay", "move", "rescale", "isolate", "isolate", "return"]), max_size=20),
@@ -74,7 +76,9 @@ def test_every_row_is_seen_once_and_by_its_owner_whatever_moves_and_merges(seed,
                 # where not all sites merge at a time, groups leave a shared segment one by one
                 limit = int(rng.choice([1, MAX_MERGED_BYTES]))
                 number = epoch.number + 1
-                job = SiteJob(store=store, epoch=number, stage=0, operator=FOREVER, before=before, merge_limit=limit)
+                job = SiteContext(
+                    store=store, epoch=number, stage=0, operator=FOREVER, before=before, merge_limit=limit
+                )
                 share = [rows.take(before.routing.sites_of(before.routing.groups(rows.h)) == site) for rows in inputs]
                 list(run_site(job, lambda site=site, share=share: (site, share), f"{step}x{site}"))
             records = read_records(store, epoch.number + 1)

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace, work: Path, console: Console) -> None:
-    from fluxen.spark.quiet import explained, quiet_session
+    from fluxen.spark.cli_session import explained, quiet_session
 
     offers = Offers(rows=args.rows, batches=max(2, args.rows // ROWS_PER_BATCH))
     started = time.monotonic()

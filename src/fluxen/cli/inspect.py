@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fluxen.arrays import MAX_TIME, Ints, Json
 from fluxen.cli.progress import event_line, size, stamp
 from fluxen.errors import CheckpointError, DamagedError, FluxenError
 from fluxen.state.claim import current
@@ -23,10 +24,9 @@ from fluxen.state.events import EventLog
 from fluxen.state.packed import PackedSegment
 from fluxen.state.record import unseal
 from fluxen.state.routing import mask_of
-from fluxen.state.runs import Run
 from fluxen.state.segment import SegmentRef, open_segment, verify_segment
+from fluxen.state.sorted_run import SortedRun
 from fluxen.state.store import Store
-from fluxen.typing import MAX_TIME, Ints, Json
 
 __all__ = ["add_parser", "inspect", "run"]
 
@@ -157,8 +157,8 @@ def _stage(check: _Check, epoch: Epoch, number: int) -> Json:
     """One stage at the newest epoch: who owns what and how big it is, counted from the segments themselves."""
     state = epoch.stages[number]
     routing = state.routing
-    active = [ref for ref in state.segments if ref.generation == 0 and ref.name in check.verified]
-    spilled = [ref for ref in state.segments if ref.generation and ref.name in check.verified]
+    active = [ref for ref in state.segments if ref.kind == "state" and ref.name in check.verified]
+    spilled = [ref for ref in state.segments if ref.kind == "generation" and ref.name in check.verified]
     rows, held = _sizes(check.store, state, active)
     spilled_rows, spilled_bytes = _sizes(check.store, state, spilled)
     groups = [
@@ -202,7 +202,7 @@ def _sizes(store: Store, state: StageState, refs: list[SegmentRef]) -> tuple[Int
         if ref.packed:
             counts = PackedSegment(store, ref).rows_per_group(state.routing, live)
         else:
-            counts = Run(ref, open_segment(store, ref), live, bool(live.all())).rows_per_group(state.routing)
+            counts = SortedRun(ref, open_segment(store, ref), live, bool(live.all())).rows_per_group(state.routing)
         rows += counts
         held += counts * (ref.bytes / max(ref.rows, 1))
     return rows, held.astype(np.int64)

@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
 
 from fluxen import __version__
 from fluxen.errors import FluxenError
@@ -24,11 +26,15 @@ COMMANDS = {
     "figure": "reproduce a figure of a paper",
     "simulate": "run a policy on a simulated cluster",
 }
+LABORATORY = ("bench", "figure")
+"""Subcommands that another distribution, fluxen-lab, brings."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a policy of the user's own, named by its path, may be
     try:
         args = _parser(words).parse_args(words)
         code: int = args.run(args)
@@ -56,7 +62,19 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     named = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         if name == named:
-            import_module(f"fluxen.cli.{name}").add_parser(subparsers)
+            _command(name).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
     return parser
+
+
+def _command(name: str) -> Any:
+    """The module of a subcommand."""
+    if name not in LABORATORY:
+        return import_module(f"fluxen.cli.{name}")
+    for found in entry_points(group="fluxen.commands", name=name):
+        return found.load()
+    raise FluxenError(
+        f"`fluxen {name}` is part of the laboratory, which is not installed; run `pip install fluxen-lab`, or "
+        "`pip install ./lab` in a clone of fluxen"
+    )

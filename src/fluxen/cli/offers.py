@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fluxen.typing import Ints
+from fluxen.arrays import Ints
 
 BANKS = ("bank1", "bank2", "bank3")
 CURRENCIES = ("EUR", "GBP", "JPY", "CHF", "CAD", "AUD", "SEK", "NOK", "DKK", "PLN", "CZK", "INR", "BRL", "ZAR", "MXN")

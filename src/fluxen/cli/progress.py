@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fluxen.typing import Json
+from fluxen.arrays import Json
 
 POLL_SECONDS = 0.2
 SHOWN_SITES = 16

@@ -1,22 +1,23 @@
 """Query files: what a TOML file may say, checked before Spark starts.
 
 Every table and key is named here; a misspelt one is an error that lists the ones there are. Values that only Spark can
-judge, such as a column's name, are checked when the query is built (`fluxen.spark.described`).
+judge, such as a column's name, are checked when the query is built (`fluxen.spark.from_config`).
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fluxen.control import named
-from fluxen.errors import ConfigError, FluxenError, QueryError
-from fluxen.operators.functions import PARTS, Aggregate
-from fluxen.typing import Json
+from fluxen.arrays import Json
+from fluxen.engine.options import AdaptOptions
+from fluxen.errors import ConfigError, FluxenError
+from fluxen.operators.aggregate.functions import Aggregate, parsed
+from fluxen.partitioning.registry import PARTITIONERS
+from fluxen.policies.registry import POLICIES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,27 +30,14 @@ _TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt
 _KEYS = {
     "session": ("master", "settings"),
     "source": ("format", "path", "schema", "options"),
-    "join": ("on", "time", "within", "between", "lateness", "idle", "plan", "ttl"),
+    "join": ("on", "time", "within", "between", "lateness", "idle", "plan", "ttl", "how"),
     "distinct": ("by", "time", "within", "lateness", "ttl"),
-    "aggregate": ("by", "time", "window", "last", "lateness", "ttl", "values"),
-    "adapt": (
-        "sites",
-        "partitions",
-        "memory_per_site",
-        "policy",
-        "partitioner",
-        "placement",
-        "time_budget",
-        "skew_buffer",
-        "clock",
-        "balance",
-        "replan",
-    ),
+    "aggregate": ("by", "time", "window", "slide", "emit", "last", "lateness", "ttl", "values"),
+    "adapt": (*(field.name for field in fields(AdaptOptions)), "balance"),
     "sink": ("format", "path", "checkpoint", "partition_by", "options"),
     "trigger": ("availableNow", "processingTime", "once"),
     "between": ("later", "earlier", "least", "most"),
 }
-_CALL = re.compile(r"\s*(\w+)\s*\(\s*(.*?)\s*\)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,25 +177,7 @@ def _aggregates(table: Json | None) -> dict[str, Aggregate]:
     values = table.get("values")
     if not isinstance(values, dict) or not values:
         raise ConfigError("[aggregate] needs values, such as values = { n = 'count()', low = 'min(price)' }")
-    return {name: _aggregate(name, text) for name, text in values.items()}
-
-
-def _aggregate(name: str, text: Any) -> Aggregate:
-    """`min(price)` as the user's fx.min("price").
-
-    >>> _aggregate("low", "min(price)")
-    Aggregate(kind='min', column='price')
-    """
-    if name in _KEYS["aggregate"]:
-        raise QueryError(f"an aggregate cannot be called {name!r}, which [aggregate] uses itself; choose another name")
-    match = _CALL.fullmatch(str(text))
-    kind = next((kind for kind in PARTS if match and kind == match.group(1)), None)
-    if match is None or kind is None:
-        raise QueryError(f"{name} = {text!r} is not an aggregate; write one of {', '.join(PARTS)}, as in 'min(price)'")
-    column = match.group(2) or None
-    if column is None and kind != "count":
-        raise QueryError(f"{name} = {text!r} needs a column, as in '{kind}(price)'")
-    return Aggregate(kind, column)
+    return {name: parsed(name, str(text)) for name, text in values.items()}
 
 
 def _sink(data: Json, base: Path) -> Json:
@@ -225,7 +195,7 @@ def _sink(data: Json, base: Path) -> Json:
 def _adapt(data: Json) -> Json:
     """The options as `Query.adapt` takes them; policies and partitioners by name, or as a table with a name."""
     adapt = dict(_table(data, "adapt"))
-    for name, made in (("policy", named.policy), ("partitioner", named.partitioner)):
+    for name, made in (("policy", POLICIES.make), ("partitioner", PARTITIONERS.make)):
         if name in adapt:
             try:
                 adapt[name] = made(adapt[name])

@@ -1,6 +1,6 @@
 """`fluxen run FILE`: a query described in a TOML file, run until its input ends or Ctrl-C.
 
-`fluxen.cli.query_file` reads and checks the file, `fluxen.spark.described` builds the query, and
+`fluxen.cli.query_file` reads and checks the file, `fluxen.spark.from_config` builds the query, and
 `examples/offers-query.toml` shows the tables.
 """
 
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> None:
-    from fluxen.spark.described import start
-    from fluxen.spark.quiet import explained, quiet_session
+    from fluxen.spark.cli_session import explained, quiet_session
+    from fluxen.spark.from_config import start
 
     with quiet_session(log, app=query.name, master=query.master, **query.settings) as spark:
         try:

@@ -4,6 +4,6 @@ from fluxen.control.actions import Action, next_placement
 from fluxen.control.events import Event
 from fluxen.control.guards import Limits
 from fluxen.control.manager import Manager
-from fluxen.control.stats import SiteRecord, collect
+from fluxen.control.stats import collect
 
-__all__ = ["Action", "Event", "Limits", "Manager", "SiteRecord", "collect", "next_placement"]
+__all__ = ["Action", "Event", "Limits", "Manager", "collect", "next_placement"]

@@ -1,9 +1,8 @@
 """One stage's adaptation at a batch boundary: records in, the next epoch's routing and the events out.
 
 Brings together the manager with its policy (`fluxen.control.manager`), the partitioning functions
-(`fluxen.control.repartition`) and what users ask for by hand. Still no I/O and no clock: the runtimes call `after` when
-a batch's records are in and commit what comes back.
-"""
+(`fluxen.control.keys.repartition`) and what users ask for by hand. Still no I/O and no clock: the runtimes call `after`
+when a batch's records are in and commit what comes back."""
 
 from __future__ import annotations
 
@@ -12,19 +11,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from fluxen.control import ahead
+from fluxen.arrays import Floats, Json
 from fluxen.control.actions import Action
-from fluxen.control.coordinator import busy_seconds
 from fluxen.control.guards import Limits
+from fluxen.control.keys.repartition import Repartitioner
 from fluxen.control.manager import Manager
-from fluxen.control.relocation import Relocations
-from fluxen.control.repartition import Repartitioner
-from fluxen.control.replanning import Planning
-from fluxen.control.rerouting import with_routing
-from fluxen.control.rotation import Memory, capacity_of, take_turns, with_disk
-from fluxen.control.spilling import cleanup, observed, spill, unspill
-from fluxen.control.stats import SiteRecord, collect
-from fluxen.operators.base import Operator, Spillable
+from fluxen.control.memory.rotation import Memory, capacity_of, take_turns, with_disk
+from fluxen.control.memory.spilling import cleanup, observed, spill, unspill
+from fluxen.control.moves import copying as ahead
+from fluxen.control.moves.relocation import Relocations
+from fluxen.control.moves.rerouting import with_routing
+from fluxen.control.plans.replanning import StagePlans
+from fluxen.control.stats import collect, per_group
+from fluxen.operators.base import Operator
 from fluxen.partitioning import Partitioner
 from fluxen.policies import LocalDisk, Policy, Static, Stats
 from fluxen.policies.base import (
@@ -39,16 +38,10 @@ from fluxen.policies.base import (
     decode,
     encode,
 )
-from fluxen.state import generations
 from fluxen.state.epoch import StageState
 from fluxen.state.generations import overdue
-from fluxen.state.record import CommitRecord
+from fluxen.state.record import SiteRecord
 from fluxen.state.routing import Routing, base_group
-from fluxen.typing import Floats, Json
-
-NEGLIGIBLE = 0.05
-"""Share of a batch's time below which even the slowest site's work is noise and counts as none."""
-
 
 KEPT = 200
 """Log entries that a stage's manager keeps in memory."""
@@ -63,15 +56,14 @@ class Adaptation:
         policy: Policy | None = None,
         partitioner: Partitioner | None = None,
         memory: Memory | None = None,
-        divisible: bool = True,
         limits: Limits | None = None,
         operator: Operator | None = None,
-        planning: Planning | None = None,
+        planning: StagePlans | None = None,
         remote: bool = False,
         guarded: bool = True,
     ) -> None:
         """`guarded`: a new partitioning function must be worth what it moves; without, as in the paper."""
-        self.spillable = isinstance(operator, Spillable)
+        self.spillable = operator is not None and operator.spills
         limited = memory is not None and self.spillable
         # groups of all other operators take turns in memory
         self.rotates = memory is not None and operator is not None and not self.spillable
@@ -79,12 +71,12 @@ class Adaptation:
         # events go to the checkpoint's log; what the manager itself keeps serves to count refusals that repeat
         self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits, kept=KEPT)
         # a policy that knows nothing of disks does not excuse a site from its memory
-        self.overflow = LocalDisk() if limited and not getattr(self.manager.policy, "spills", False) else None
+        self.overflow = LocalDisk() if limited and not self.manager.policy.spills else None
         self.relocations = Relocations()
         self.operator = operator
         self.repartitioner: Repartitioner | None = None
         if partitioner is not None:
-            self.repartitioner = Repartitioner(partitioner, operator=operator, divisible=divisible, guarded=guarded)
+            self.repartitioner = Repartitioner(partitioner, operator=operator, guarded=guarded)
         self.memory = memory
         self._held: Floats = np.zeros(0)
         self._rescale: Rescale | None = None  # asked for while other adaptations were under way
@@ -111,7 +103,7 @@ class Adaptation:
     def after(
         self,
         state: StageState,
-        records: Sequence[CommitRecord],
+        records: Sequence[SiteRecord],
         now: float,
         requests: Sequence[Suggestion] = (),
         *,
@@ -120,10 +112,9 @@ class Adaptation:
     ) -> StageState:
         """The stage as the next batch finds it; the last one, of this `epoch`, took `seconds` in all."""
         if self.spillable and self.memory is not None:
-            state = observed(state, *_rows(state.routing, records), now)
-        stats = _with_copies(self._stats(state, records, seconds), state)
-        if state.residence is not None:
-            stats = with_disk(stats, state.residence)
+            size = state.routing.size
+            state = observed(state, per_group(records, "rows_in", size), per_group(records, "rows_out", size), now)
+        stats = self._stats(state, records, seconds)
         self._held = stats.bytes
         began = state.routing
         if self.repartitioner is not None:
@@ -168,6 +159,11 @@ class Adaptation:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
 
+    def _stats(self, state: StageState, records: Sequence[SiteRecord], seconds: float) -> Stats:
+        capacity = None if self.memory is None else capacity_of(self.memory, state.routing.sites)
+        stats = collect(state, records, seconds=seconds, capacity=capacity)
+        return stats if state.residence is None else with_disk(stats, state.residence)
+
     def _in_turn(self, requests: Sequence[Suggestion]) -> list[Suggestion]:
         """The requests to submit now. A rescale waits until every move has ended, and no move begins meanwhile.
 
@@ -197,7 +193,7 @@ class Adaptation:
         action: Action,
         state: StageState,
         stats: Stats,
-        records: Sequence[CommitRecord],
+        records: Sequence[SiteRecord],
         epoch: int,
         now: float,
     ) -> StageState | None:
@@ -225,7 +221,7 @@ class Adaptation:
 
     def _cleaned_in_time(self, state: StageState, now: float) -> StageState:
         """Rows beyond their window that still owe results: the next epoch produces them, and they can go."""
-        if self.operator is None or not any(ref.generation for ref in state.segments):
+        if self.operator is None or not any(ref.kind == "generation" for ref in state.segments):
             return state
         horizons = self.operator.horizons(state.emitted, state.watermarks)
         late = overdue(state.segments, horizons, state.routing.size)
@@ -284,46 +280,6 @@ class Adaptation:
         held = np.zeros(len(fresh)) if self.repartitioner is None else self.repartitioner.hot.bytes(fresh)
         return moved_bytes(before, after, stats.bytes + stats.spilled, dict(zip(fresh.tolist(), held.tolist())))
 
-    def _stats(self, state: StageState, records: Sequence[CommitRecord], seconds: float) -> Stats:
-        routing, history = state.routing, state.history
-        busy = [busy_seconds(record) for record in records]
-        slowest = max(busy, default=0.0)
-        if slowest < NEGLIGIBLE * seconds:
-            busy, slowest = [0.0] * len(busy), 0.0
-        reports = [
-            SiteRecord(
-                site=record.site,
-                rows_in=sum(record.groups.worked),
-                rows_out=record.rows_out - record.rows_owed,  # what the disk owed is no sign of productivity
-                busy=seconds,
-                idle=slowest - seconds,
-                pg=record.groups.group,
-                pg_rows_in=record.groups.worked,
-                pg_rows_out=record.groups.rows_out,
-                pg_bytes=record.groups.bytes,
-                pg_rank=record.groups.rank,
-                pg_backlog=record.groups.backlog,
-            )
-            for record, seconds in zip(records, busy)
-        ]
-        if history is not None:
-            on_disk = generations.on_disk(state.segments, routing.size)
-            spilled = np.where(on_disk, np.maximum(history.spilled, 1.0), 0.0)
-            for site in range(routing.sites):
-                mine = np.flatnonzero(routing.owned(site))
-                reports.append(
-                    SiteRecord(site=site, pg=mine, pg_spilled_bytes=spilled[mine], pg_last_update=history.updated[mine])
-                )
-        capacity = None if self.memory is None else capacity_of(self.memory, routing.sites)
-        return collect(
-            reports,
-            sites=routing.sites,
-            pg=np.arange(routing.size),
-            placement=routing.table.astype(np.int64),
-            seconds=slowest,
-            capacity=capacity,
-        )
-
     def events(self) -> list[Json]:
         """What became final since the last call."""
         return [event.to_dict() for event in (*self.manager.new_events(), *self.relocations.new_events())]
@@ -359,16 +315,6 @@ class Adaptation:
             self.planning.restore(state["planning"])
 
 
-def _rows(routing: Routing, records: Sequence[CommitRecord]) -> tuple[Floats, Floats]:
-    """Rows in and out per group."""
-    rows_in, rows_out = np.zeros(routing.size), np.zeros(routing.size)
-    for record in records:
-        groups = np.array(record.groups.group, dtype=np.int64)
-        np.add.at(rows_in, groups, record.groups.rows_in)
-        np.add.at(rows_out, groups, record.groups.rows_out)
-    return rows_in, rows_out
-
-
 def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
     named = dict(suggestion.explicit)
     for h in [h for h in routing.explicit.tolist() if h not in named]:
@@ -379,24 +325,6 @@ def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
     for group, site in suggestion.placement:
         routing = routing.moved(np.array([group], dtype=np.int32), site)
     return routing
-
-
-def _with_copies(stats: Stats, state: StageState) -> Stats:
-    """Copies that the senders of moves keep count as moving: nobody moves them. Ids of ended ones hold nothing."""
-    routing = state.routing
-    if routing.size == routing.partitions + len(routing.explicit):
-        return stats
-    copies = np.ones(routing.size, dtype=np.bool_)
-    copies[: routing.partitions] = False
-    copies[routing.explicit_groups] = False
-    ended = copies.copy()
-    ended[[track.group for track in state.tracks]] = False
-    return replace(
-        stats,
-        moving=stats.moving | copies,
-        bytes=np.where(ended, 0.0, stats.bytes),
-        rows_in=np.where(ended, 0.0, stats.rows_in),
-    )
 
 
 def moved_bytes(before: Routing, after: Routing, held: Floats, key_bytes: Mapping[int, float]) -> int:

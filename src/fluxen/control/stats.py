@@ -1,147 +1,120 @@
-"""Commit records in, columnar statistics out.
+"""Site records in, columnar statistics out: what a policy sees of a batch.
 
-A site writes one `SiteRecord` per micro-batch; `collect` merges them with the routing table into the `Stats` a policy
-sees. The columns themselves are described in `fluxen.policies.base`.
+Every site writes one record per micro-batch (`fluxen.state.record`); `collect` sums them up with the stage's routing.
+The columns are described in `fluxen.policies.base`.
 
->>> record = SiteRecord(site=1, busy=0.4, idle=0.1, rows_in=7, pg=[2], pg_rows_in=[7], pg_bytes=[640])
->>> stats = collect([record], sites=2, pg=[0, 1, 2], placement=[0, 0, 1], seconds=0.5)
+>>> from fluxen.state.record import GroupStats
+>>> from fluxen.state.routing import Routing
+>>> state = StageState(routing=Routing.even(partitions=3, sites=2))
+>>> record = SiteRecord(epoch=0, stage=0, site=1, groups=GroupStats(group=[2], worked=[7], bytes=[640]))
+>>> stats = collect(state, [record])
 >>> stats.site_bytes.tolist(), stats.rows_in.tolist()
 ([0.0, 640.0], [0.0, 0.0, 7.0])
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fluxen.errors import ConfigError
-from fluxen.policies.base import Floats, Ints, Stats
+from fluxen.arrays import Floats, Ints
+from fluxen.policies.base import Stats
+from fluxen.state import generations
+from fluxen.state.epoch import StageState
+from fluxen.state.record import SiteRecord
 
-__all__ = ["SiteRecord", "collect"]
+__all__ = ["collect", "per_group"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteRecord:
-    """What one site reports after one micro-batch. The pg_ columns are parallel to `pg`; an empty one counts as zeros.
-
-    A site's own totals may exceed the sum over its groups (an operator's shared structures, say); where `bytes` or
-    `spilled_bytes` is None the sum is taken.
-    """
-
-    site: int
-    rows_in: float = 0
-    rows_out: float = 0
-    bytes: float | None = None
-    spilled_bytes: float | None = None
-    busy: float = 0.0
-    idle: float = 0.0
-    pg: ArrayLike = ()
-    pg_rows_in: ArrayLike = ()
-    pg_rows_out: ArrayLike = ()
-    pg_bytes: ArrayLike = ()
-    pg_spilled_bytes: ArrayLike = ()
-    pg_last_update: ArrayLike = ()
-    pg_backlog: ArrayLike = ()
-    pg_rank: ArrayLike = ()
+NEGLIGIBLE = 0.05
+"""Share of a batch's time below which even the slowest site's work is noise and counts as none."""
 
 
 def collect(
-    records: Iterable[SiteRecord],
-    *,
-    sites: int,
-    pg: ArrayLike,
-    placement: ArrayLike,
-    seconds: float,
-    capacity: ArrayLike | None = None,
+    state: StageState, records: Sequence[SiteRecord], *, seconds: float = 0.0, capacity: Floats | None = None
 ) -> Stats:
-    """Merge the commit records of one micro-batch. Groups nobody reported count zero; sites too.
+    """The statistics of a batch that took `seconds` in all. Groups nobody reported count zero; sites too.
 
     A group that two sites report, because it moved between them, is summed.
     """
-    ids = np.asarray(pg, dtype=np.int64)
-    reports = list(records)
-    for record in reports:
-        if not 0 <= record.site < sites:
-            raise ConfigError(
-                f"commit record of site {record.site}: the stage has sites 0..{sites - 1}; drop the record"
-            )
-    groups = [np.asarray(record.pg, dtype=np.int64) for record in reports]
-    lengths = [len(part) for part in groups]
-    site = np.repeat(np.array([record.site for record in reports], dtype=np.int64), lengths)
-    rows = _rows(ids, np.concatenate([np.zeros(0, dtype=np.int64), *groups]), site)
+    size, sites = state.routing.size, state.routing.sites
+    reporting = np.array([record.site for record in records], dtype=np.int64)
+    worked = np.array([record.busy_seconds for record in records], dtype=np.float64)
+    if worked.max(initial=0.0) < NEGLIGIBLE * seconds:
+        worked[:] = 0.0
+    slowest = float(worked.max(initial=0.0))
 
-    def column(name: str, missing: float = 0.0) -> Floats:
-        return _column(reports, f"pg_{name}", lengths, missing)
+    def per_site(values: Sequence[float] | Floats) -> Floats:
+        return np.bincount(reporting, weights=values, minlength=sites).astype(np.float64)
 
-    def per_group(values: Floats) -> Floats:
-        return np.bincount(rows, weights=values, minlength=len(ids)).astype(np.float64)
-
-    def per_site(name: str, values: Floats | None = None) -> Floats:
-        """A site's own total where it gave one, otherwise the sum over its groups."""
-        total = np.zeros(sites)
-        if values is not None:
-            silent = np.array([getattr(record, name) is None for record in reports], dtype=np.bool_)
-            total += np.bincount(site, weights=values * np.repeat(silent, lengths), minlength=sites)
-        for record in reports:
-            total[record.site] += getattr(record, name) or 0.0
-        return total
-
-    held, spilled = column("bytes"), column("spilled_bytes")
-    last = np.zeros(len(ids))
-    np.maximum.at(last, rows, column("last_update"))
-    rank = np.full(len(ids), -1, dtype=np.int64)
-    np.maximum.at(rank, rows, column("rank", -1.0).astype(np.int64))
-    return Stats.build(
-        sites=sites,
-        placement=placement,
-        seconds=seconds,
-        pg=ids,
-        site_rows_in=per_site("rows_in"),
-        site_rows_out=per_site("rows_out"),
-        busy=per_site("busy"),
-        idle=per_site("idle"),
-        site_bytes=per_site("bytes", held),
-        site_spilled=per_site("spilled_bytes", spilled),
-        capacity=capacity,
-        rows_in=per_group(column("rows_in")),
-        rows_out=per_group(column("rows_out")),
-        bytes=per_group(held),
-        spilled=per_group(spilled),
-        backlog=per_group(column("backlog")),
-        last_update=last,
-        rank=rank,
+    spilled, updated = _on_disk(state)
+    return _with_copies(
+        state,
+        Stats.build(
+            sites=sites,
+            placement=state.routing.table,
+            seconds=slowest,
+            site_rows_in=per_site([sum(record.groups.worked) for record in records]),
+            # what the disk owed is no sign of productivity
+            site_rows_out=per_site([record.rows_out - record.rows_owed for record in records]),
+            site_bytes=per_site([sum(record.groups.bytes) for record in records]),
+            busy=per_site(worked),
+            idle=per_site(slowest - worked),
+            capacity=capacity,
+            rows_in=per_group(records, "worked", size),
+            rows_out=per_group(records, "rows_out", size),
+            bytes=per_group(records, "bytes", size),
+            spilled=spilled,
+            backlog=per_group(records, "backlog", size),
+            last_update=updated,
+            rank=_ranks(records, size),
+        ),
     )
 
 
-def _column(reports: Sequence[SiteRecord], name: str, lengths: Sequence[int], missing: float) -> Floats:
-    """One column of all records, one after the other: a few large operations instead of many small ones."""
-    parts: list[Any] = []
-    for record, size in zip(reports, lengths):
-        values: Any = getattr(record, name)
-        if len(values) == size:
-            parts.append(values)
-        elif len(values) == 0:
-            parts.append(np.full(size, missing))
-        else:
-            raise ConfigError(
-                f"commit record of site {record.site}: column {name} has {len(values)} entries for {size} groups; "
-                "write one entry per group"
-            )
-    return np.concatenate([np.zeros(0), *parts]).astype(np.float64)
+def per_group(records: Sequence[SiteRecord], name: str, size: int) -> Floats:
+    """A column of what sites report of their groups, summed."""
+    groups = _column(records, "group").astype(np.int64)
+    return np.bincount(groups, weights=_column(records, name), minlength=size).astype(np.float64)
 
 
-def _rows(ids: Ints, pgs: Ints, site: Ints) -> Ints:
-    rows = np.searchsorted(ids, pgs)
-    known = rows < len(ids)
-    known[known] = ids[rows[known]] == pgs[known]
-    if not known.all():
-        bad = int(np.flatnonzero(~known)[0])
-        raise ConfigError(
-            f"commit record of site {site[bad]}: partition group {pgs[bad]} is not in the routing table; "
-            "pass the table of the epoch the record belongs to"
-        )
-    return rows
+def _ranks(records: Sequence[SiteRecord], size: int) -> Ints:
+    rank = np.full(size, -1, dtype=np.int64)
+    np.maximum.at(rank, _column(records, "group").astype(np.int64), _column(records, "rank", -1).astype(np.int64))
+    return rank
+
+
+def _column(records: Sequence[SiteRecord], name: str, missing: int = 0) -> Floats:
+    """One column of all records, one after the other; `missing` where a site has left it out."""
+    parts = (getattr(record.groups, name) or [missing] * len(record.groups.group) for record in records)
+    return np.array(list(chain.from_iterable(parts)), dtype=np.float64)
+
+
+def _on_disk(state: StageState) -> tuple[Floats, Floats]:
+    """Per group: bytes of generations on disk, and when it was last updated."""
+    size = state.routing.size
+    if state.history is None:
+        return np.zeros(size), np.zeros(size)
+    history = state.history.sized(size)
+    on_disk = generations.on_disk(state.segments, size)
+    return np.where(on_disk, np.maximum(history.spilled, 1.0), 0.0), history.updated
+
+
+def _with_copies(state: StageState, stats: Stats) -> Stats:
+    """Copies that the senders of moves keep count as moving: nobody moves them. Ids of ended ones hold nothing."""
+    routing = state.routing
+    if routing.size == routing.partitions + len(routing.explicit):
+        return stats
+    copies = np.ones(routing.size, dtype=np.bool_)
+    copies[: routing.partitions] = False
+    copies[routing.explicit_groups] = False
+    ended = copies.copy()
+    ended[[track.group for track in state.tracks]] = False
+    return replace(
+        stats,
+        moving=stats.moving | copies,
+        bytes=np.where(ended, 0.0, stats.bytes),
+        rows_in=np.where(ended, 0.0, stats.rows_in),
+    )

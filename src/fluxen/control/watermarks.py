@@ -4,17 +4,17 @@ An input of the first stage has come as far as the latest event time among its s
 that another one feeds has come as far as that one's results cannot fall behind: `Operator.output_watermarks` derives
 this from the feeding stage's own watermarks, its time bounds and what generations on disk still owe. All of it is about
 the batch after the epoch: what a stage emits in batch n + 1 is not older than what epoch n says about the stage it
-feeds. `fluxen.control.coordinator` puts the epoch together.
+feeds. `fluxen.control.advance` puts the epoch together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxen.operators.base import Operator, Progress, Spillable
+from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED
+from fluxen.operators.base import Operator, Progress
 from fluxen.state import generations
 from fluxen.state.epoch import StageState
-from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED
 
 Marks = tuple[int, ...]
 Idle = tuple[int | None, ...]
@@ -25,15 +25,25 @@ def seen(before: Marks, latest: Sequence[int | None], lateness: Marks) -> Marks:
     return tuple(mark if time is None else max(mark, time - late) for mark, time, late in zip(before, latest, lateness))
 
 
-def fed(before: Marks, bound: int, lateness: Marks) -> Marks:
-    """The same for a stage whose rows are another one's results, which will not be older than `bound`.
+def fed(before: Marks, marks: Marks, bounds: Sequence[int | None], lateness: Marks) -> Marks:
+    """The marks, with those of inputs that another stage feeds at the bound its results will not lie below.
 
     What that stage owes may make the bound fall back, but not what comes of it: debts that are new are made with rows
     that were within the bound, so what held before still holds.
+
+    >>> fed((5, 5), (9, 5), (None, 8), (0, 1))
+    (9, 7)
     """
+    return tuple(
+        mark if bound is None else _fed(least, bound, late)
+        for least, mark, bound, late in zip(before, marks, bounds, lateness)
+    )
+
+
+def _fed(before: int, bound: int, lateness: int) -> int:
     if bound >= UNBOUNDED:  # the stage before has ended: no event time is as late as this
-        return (MAX_TIME,) * len(before)
-    return tuple(max(mark, bound - late, MIN_TIME) for mark, late in zip(before, lateness))
+        return MAX_TIME
+    return max(before, bound - lateness, MIN_TIME)
 
 
 def quiet(before: Sequence[float], heard: Sequence[bool], elapsed: float, idle: Idle) -> tuple[float, ...]:
@@ -71,7 +81,7 @@ def _owed(operator: Operator, state: StageState) -> Marks:
     Every row of a result that is owed has a row of another generation beside it.
     """
     times: dict[int, int] = {}
-    if isinstance(operator, Spillable) and any(ref.generation for ref in state.segments):
+    if operator.spills and any(ref.kind == "generation" for ref in state.segments):
         debts = generations.Debts(state.segments, operator.meets, state.routing.size)
         for ref in sorted(state.segments, key=lambda ref: ref.t_min):
             if ref.side not in times and debts.of(ref).any():

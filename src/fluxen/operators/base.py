@@ -1,24 +1,27 @@
 """What an operator is: a frozen config, the logic on columns, and state made of segments.
 
-Operators see one micro-batch at one site: the new rows of their inputs, the runs of their state, the watermarks. They
-yield result tables and hand back new state rows. `fluxen.operators.site` drives them; they do no I/O themselves.
+An operator is given one micro-batch at one site: the new rows of its inputs, the runs of its state, the watermarks
+(`SiteInput`). It yields result tables and returns new state rows (`SiteOutput`). `fluxen.site.task` drives it; it does
+no I/O itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from fluxen.arrays import MIN_TIME, Groups, Ints, Json, Mask
+from fluxen.partitioning import Resources
 from fluxen.state.generations import Spans
 from fluxen.state.routing import Routing
-from fluxen.state.runs import Run
 from fluxen.state.segment import SegmentRef
-from fluxen.state.trees import Track
-from fluxen.typing import Groups, Ints, Json, Mask
+from fluxen.state.sorted_run import SortedRun
+from fluxen.state.trees import Track, Tree
 
 EMIT_ROWS = 1 << 16
 """Results leave a site in tables of about this many rows, however many there are."""
@@ -71,52 +74,73 @@ class Input:
         return pa.table(columns, names=[*names, *self.table.column_names])
 
 
-@dataclass(slots=True)
-class SiteBatch:
-    """One micro-batch as one site sees it; the operator leaves its findings in `state`, `late` and `rows_out`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteInput:
+    """One micro-batch, or a piece of one, as one site's operator gets it."""
 
-    inputs: list[Input]
-    runs: list[list[Run]]
+    inputs: Sequence[Input]
+    runs: Sequence[Sequence[SortedRun]]
     """state of each side, oldest first"""
     watermarks: tuple[int, ...]
     """per input: the time below which windows close and state expires"""
     emitted: tuple[int, ...]
     """per input: the watermark of the batch before; what it closed was emitted then"""
-    routing: Routing
-    late_before: tuple[int, ...] = ()
+    late_before: tuple[int, ...]
     """per input: older rows are late; with rows waiting in the skew buffer that is above the watermarks"""
-    state: list[pa.Table | None] = field(default_factory=list)
-    late: list[int] = field(default_factory=list)
-    swapped: int = 0
-    """bytes of state that came back from disk for this batch"""
-    distinct: int = 0
-    """rows left when those of one key were combined"""
-    rows_out: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """results per partition group"""
+    routing: Routing
+    swapped_bytes: int = 0
+    """state that came back from disk for this batch"""
     tree: str = ""
     """the join tree this site runs; empty for the operator's own choice"""
-    unlike: tuple[tuple[str, Mask], ...] = ()
+    foreign_trees: tuple[tuple[str, Mask], ...] = ()
     """groups whose state was built for another tree: (that tree, which groups)"""
-    since: Ints | None = None
+    old_until_epoch: Ints | None = None
     """per group: rows of later epochs are new; only for the sender's half of a move by parallel track"""
-    discard: list[int] = field(default_factory=list)
-    """sides whose stored rows are of no use any more"""
     piece_bytes: int | None = None
     """bytes of rows to hold at a time, about; None where memory is not limited"""
+
+    def on_time(self) -> tuple[list[Input], tuple[int, ...]]:
+        """The inputs without late rows, and how many of each were late."""
+        kept = [rows.take(rows.t >= limit) for rows, limit in zip(self.inputs, self.late_before)]
+        return kept, tuple(rows.rows - fresh.rows for rows, fresh in zip(self.inputs, kept))
+
+    def per_group(self, groups: Groups | None = None) -> Ints:
+        """How many rows of each partition group there are, given the rows' groups; none without."""
+        if groups is None:
+            return np.zeros(self.routing.size, dtype=np.int64)
+        return np.bincount(groups, minlength=self.routing.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteOutput:
+    """What the operator leaves of a `SiteInput` besides results."""
+
+    state: tuple[pa.Table | None, ...] = ()
+    """new state rows of each side, sorted by hash; sides at the end that have none may be left out"""
+    rows_out: Ints | None = None
+    """results per partition group (`SiteInput.per_group`); None for none at all"""
+    late: tuple[int, ...] = ()
+    """rows of each input that were late; empty for none"""
+    distinct: int = 0
+    """rows left when those of one key were combined"""
+    dropped_sides: tuple[int, ...] = ()
+    """sides whose stored rows are of no use any more"""
     observed: Json = field(default_factory=dict)
     """what the operator saw, for whoever plans"""
 
-    def count_out(self, groups: Groups) -> None:
-        self.rows_out += np.bincount(groups, minlength=len(self.rows_out))
 
-    def drop_late(self) -> list[Input]:
-        """The inputs without late rows, which are counted."""
-        kept = []
-        for number, (rows, limit) in enumerate(zip(self.inputs, self.late_before or self.watermarks)):
-            fresh = rows.t >= limit
-            kept.append(rows.take(fresh))
-            self.late[number] += rows.rows - kept[-1].rows
-        return kept
+Results: TypeAlias = Generator[pa.Table, None, SiteOutput]
+"""Result tables as they are found, and what the operator leaves when there are no more."""
+
+
+def drained(results: Results) -> tuple[list[pa.Table], SiteOutput]:
+    """All results at once, for whoever does not pass them on as they come."""
+    tables: list[pa.Table] = []
+    while True:
+        try:
+            tables.append(next(results))
+        except StopIteration as end:
+            return tables, end.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,59 +155,47 @@ class Progress:
     """per side: the oldest time among the rows of groups that owe results; MAX_TIME if none do"""
 
 
-@runtime_checkable
-class Spillable(Protocol):
-    """An operator whose groups may have generations of state that have not met."""
-
-    def meets(self, one: SegmentRef, others: Spans) -> Mask:
-        """Of which of these segments a row can be in one result with a row of the given one, as far as times tell."""
-
-    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
-        """Per side: earlier rows can meet none of these segments' rows."""
-
-    def owed(
-        self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
-    ) -> Iterator[pa.Table]:
-        """Results of rows that are not all of one generation, given each side's (generation, rows)."""
+Division = Literal["results", "windows", "keys"]
+"""What two sites divide while a group moves from one to the other by parallel track."""
 
 
-@runtime_checkable
-class Shadowing(Protocol):
-    """An operator whose later state rows of a key take the place of earlier ones, which only cost room then."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """An operator whose sites run join trees of their own: what a planner must know about it."""
 
-    @property
-    def shadows(self) -> bool: ...
+    names: tuple[str, ...]
+    """of the inputs"""
+    start: Tree
+    """the tree of every site at the start"""
+    sides: Mapping[tuple[int, ...], int]
+    """which side holds the combinations of each set of inputs"""
 
 
-@runtime_checkable
-class Divided(Protocol):
-    """An operator that gives each row of a group that moves by parallel track to one of the two sites.
+class Operator(ABC):
+    """A stateful operator: what it does with a batch, and its traits, which say what the engine may do with it.
 
-    Operators without this process every row at both and divide what comes of it.
+    The defaults are those of an operator with one input that keeps rows for ever and emits each result once.
     """
 
-    def stays(self, rows: Input, track: Track, runs: Sequence[Run], groups: Groups, watermark: int) -> Mask:
-        """Which rows are the sender's, whose state is `runs`; `groups` are the rows' groups in these."""
+    # ---- what it does
 
+    @abstractmethod
+    def process(self, given: SiteInput) -> Results:
+        """Yields results of the new rows; returns the new state rows and what else is to be known."""
 
-class Operator(Protocol):
-    """A stateful operator."""
-
-    @property
-    def inputs(self) -> int: ...
-
-    @property
-    def sides(self) -> int:
-        """Kinds of state rows, each with segments of its own."""
-
-    def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
-        """Results of the new rows; leaves the new state rows, sorted by hash, in `batch.state`."""
-
+    @abstractmethod
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         """One sorted table equivalent to several, oldest first, without rows older than `horizon`."""
 
+    @abstractmethod
+    def identity(self) -> Json:
+        """What must not change between two runs on one checkpoint; `operator` is its name."""
+
+    # ---- time
+
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         """Per side: state rows with an earlier time are dead after a batch that worked under the watermarks `used`."""
+        return (MIN_TIME,) * self.sides
 
     def output_watermarks(self, progress: Progress) -> dict[str, int]:
         """The result columns that carry event time, each with a time that no result to come lies below.
@@ -191,6 +203,193 @@ class Operator(Protocol):
         MIN_TIME where there is no such time. Results that only late rows of a source have made may lie below: to the
         next stage they are late as well.
         """
+        return {}
+
+    # ---- traits
+
+    @property
+    def inputs(self) -> int:
+        return 1
+
+    @property
+    def sides(self) -> int:
+        """Kinds of state rows, each with segments of its own."""
+        return 1
+
+    @property
+    def emits(self) -> Literal["append", "update"]:
+        """Each result once, or again whenever it has changed."""
+        return "append"
+
+    @property
+    def divisible(self) -> bool:
+        """Whether a single key of a partition group can get a group of its own."""
+        return True
+
+    @property
+    def flushes(self) -> bool:
+        """Whether state rows become results when the watermark passes their time, also in a batch without rows."""
+        return False
+
+    def due(self, one: SegmentRef, emitted: tuple[int, ...], watermarks: tuple[int, ...]) -> bool:
+        """Whether rows of this segment may become results as watermarks go from one to the other; for who flushes."""
+        return one.t_min <= watermarks[0]
+
+    @property
+    def shadows(self) -> bool:
+        """Whether later state rows of a key take the place of earlier ones, which only cost room then."""
+        return False
+
+    @property
+    def plans(self) -> Plans | None:
+        """Its join trees, if each site runs one of its own (`SiteInput.tree`)."""
+        return None
+
+    @property
+    def resources(self) -> Resources:
+        """How memory, computation and communication grow with the frequency of a key (Gedik's beta)."""
+        return Resources.of("LLL")
+
+    @property
+    def schema(self) -> Any:
+        """Of the results, as anything PySpark takes: what `fluxen.stateful` asks of a user's own operator."""
+        return None
+
+    def keeps(self, clock: str) -> list[str]:
+        """What the state is and when it goes, in a line for each kind; `clock` says what time is measured by."""
+        return ["what the operator keeps"]
+
+    # ---- generations on disk
+
+    @property
+    def spills(self) -> bool:
+        """Whether groups may have generations of state that have not met: those on disk, and the one in memory.
+
+        Needs `meets`, `needed_since` and `owed`. Groups of all other operators take turns in memory.
+        """
+        return False
+
+    def meets(self, one: SegmentRef, others: Spans) -> Mask:
+        """Of which of these segments a row can be in one result with a row of the given one, as far as times tell."""
+        raise NotImplementedError(f"{type(self).__name__} does not spill")
+
+    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
+        """Per side: earlier rows can meet none of these segments' rows."""
+        raise NotImplementedError(f"{type(self).__name__} does not spill")
+
+    def owed(
+        self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
+    ) -> Iterator[pa.Table]:
+        """Results of rows that are not all of one generation, given each side's (generation, rows)."""
+        raise NotImplementedError(f"{type(self).__name__} does not spill")
+
+    # ---- parallel tracks
+
+    def lifetime(self) -> int | None:
+        """Microseconds of event time until all rows that are old now have gone, which is how long a parallel track
+        lasts; None where groups move only with their state."""
+        return None
+
+    @property
+    def division(self) -> Division:
+        """What the two sites of a parallel track divide.
+
+        "results": both process all rows; the sender drops what new rows make alone (`SiteInput.old_until_epoch`).
+        "windows": the sender keeps the windows that are open when the move begins; a state row's time is the end of its
+        window. "keys": the sender keeps the keys it has state of; in the end that goes to the receiver. With windows
+        and keys, `stays` says whose a row is.
+        """
+        return "results"
+
+    def stays(self, rows: Input, track: Track, runs: Sequence[SortedRun], groups: Groups, watermark: int) -> Mask:
+        """Which rows are the sender's, whose state is `runs`; `groups` are the rows' groups in these."""
+        raise NotImplementedError(f"{type(self).__name__} does not divide rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapped(Operator):
+    """An operator around another one that does what the inner one does and has its traits; override what differs."""
+
+    operator: Operator
+
+    def process(self, given: SiteInput) -> Results:
+        return self.operator.process(given)
+
+    def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
+        return self.operator.compact(side, tables, horizon)
 
     def identity(self) -> Json:
-        """What must not change between two runs on one checkpoint."""
+        return self.operator.identity()
+
+    def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
+        return self.operator.horizons(used, following)
+
+    def output_watermarks(self, progress: Progress) -> dict[str, int]:
+        return self.operator.output_watermarks(progress)
+
+    @property
+    def inputs(self) -> int:
+        return self.operator.inputs
+
+    @property
+    def sides(self) -> int:
+        return self.operator.sides
+
+    @property
+    def emits(self) -> Literal["append", "update"]:
+        return self.operator.emits
+
+    @property
+    def divisible(self) -> bool:
+        return self.operator.divisible
+
+    @property
+    def flushes(self) -> bool:
+        return self.operator.flushes
+
+    def due(self, one: SegmentRef, emitted: tuple[int, ...], watermarks: tuple[int, ...]) -> bool:
+        return self.operator.due(one, emitted, watermarks)
+
+    @property
+    def shadows(self) -> bool:
+        return self.operator.shadows
+
+    @property
+    def plans(self) -> Plans | None:
+        return self.operator.plans
+
+    @property
+    def resources(self) -> Resources:
+        return self.operator.resources
+
+    @property
+    def schema(self) -> Any:
+        return self.operator.schema
+
+    def keeps(self, clock: str) -> list[str]:
+        return self.operator.keeps(clock)
+
+    @property
+    def spills(self) -> bool:
+        return self.operator.spills
+
+    def meets(self, one: SegmentRef, others: Spans) -> Mask:
+        return self.operator.meets(one, others)
+
+    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
+        return self.operator.needed_since(others)
+
+    def owed(
+        self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
+    ) -> Iterator[pa.Table]:
+        return self.operator.owed(sides, piece_bytes)
+
+    def lifetime(self) -> int | None:
+        return self.operator.lifetime()
+
+    @property
+    def division(self) -> Division:
+        return self.operator.division
+
+    def stays(self, rows: Input, track: Track, runs: Sequence[SortedRun], groups: Groups, watermark: int) -> Mask:
+        return self.operator.stays(rows, track, runs, groups, watermark)

@@ -4,28 +4,32 @@ A row is a duplicate if a kept row of its key lies at most `within` away in even
 (batch, event time, values). State holds one row (hashes and time) per kept row until no row can meet it any more.
 
 Whether a row is kept depends on which rows before it were, so two sites cannot decide about one key. While a group
-moves by parallel track (`fluxen.operators.tracks`), the sender decides about the keys it still holds a kept row of, and
+moves by parallel track (`fluxen.site.shares`), the sender decides about the keys it still holds a kept row of, and
 the receiver, which looks them up in the sender's state, about all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.base import Input, Progress, SiteBatch
-from fluxen.operators.columns import bisect, boundaries, concat_sorted, total_order
-from fluxen.state.runs import Run
+from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
+from fluxen.durations import for_so_long
+from fluxen.operators.base import Input, Operator, Progress, Results, SiteInput, SiteOutput
+from fluxen.operators.kernels import bisect, boundaries, concat_sorted, total_order
+from fluxen.partitioning import Resources
 from fluxen.state.segment import H2
+from fluxen.state.sorted_run import SortedRun
 from fluxen.state.trees import Track
-from fluxen.typing import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
+
+_EXPIRY = "within='1 hour' or ttl='7 days'"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distinct:
+class Distinct(Operator):
     """Rows whose key was not kept within `within` microseconds; UNBOUNDED for ever."""
 
     columns: tuple[tuple[str, pa.DataType | None], ...]
@@ -33,11 +37,17 @@ class Distinct:
     ties: tuple[str, ...]
     within: int
     described: Json
-    inputs: int = 1
-    sides: int = 1
+    division = "keys"
+    resources = Resources.of("CLL")
 
     def identity(self) -> Json:
         return {"operator": "distinct", **self.described}
+
+    def keeps(self, clock: str) -> list[str]:
+        return [f"a row per key that was kept, {for_so_long(self.within, clock, _EXPIRY)}"]
+
+    def lifetime(self) -> int | None:
+        return self.within if self.within < UNBOUNDED else None
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return (following[0] - self.within,)
@@ -50,28 +60,28 @@ class Distinct:
         second = [H2] if H2 in tables[0].column_names else []
         return concat_sorted(kept, "_h", *second, "_t")
 
-    def process(self, batch: SiteBatch) -> Iterator[pa.Table]:
-        rows = batch.drop_late()[0]
+    def process(self, given: SiteInput) -> Results:
+        (rows,), late = given.on_time()
         if len(rows.h) == 0:
-            return
+            return SiteOutput(late=late)
         rows = rows.take(total_order(rows.h, rows.h2, rows.t, rows.table, list(self.ties)))
         new = boundaries(rows.h, rows.h2)
         kid = np.cumsum(new) - 1
         reach = (rows.t - self.within, rows.t + self.within)
-        seen = _found(batch.runs[0], rows, batch.routing.groups(rows.h), *reach)
+        seen = _found(given.runs[0], rows, given.routing.groups(rows.h), *reach)
         kept = rows.take(self._first(new, kid, rows.t, seen))
         if len(kept.h) == 0:
-            return
-        batch.state = [Input(kept.h, kept.h2, kept.t, kept.table.select([])).with_keys()]
-        batch.count_out(batch.routing.groups(kept.h))
+            return SiteOutput(late=late)
         yield pa.table(
             {
                 name: kept.table.column(name) if kind is None else pa.array(kept.t).view(kind)
                 for name, kind in self.columns
             }
         )
+        stored = Input(kept.h, kept.h2, kept.t, kept.table.select([])).with_keys()
+        return SiteOutput(state=(stored,), rows_out=given.per_group(given.routing.groups(kept.h)), late=late)
 
-    def stays(self, rows: Input, track: Track, runs: Sequence[Run], groups: Groups, watermark: int) -> Mask:
+    def stays(self, rows: Input, track: Track, runs: Sequence[SortedRun], groups: Groups, watermark: int) -> Mask:
         """Rows whose key the sender has kept a row of that some row to come may still meet.
 
         A key that has none is the receiver's from then on: the sender is not given its rows any more.
@@ -94,7 +104,7 @@ class Distinct:
         return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
 
 
-def _found(runs: Sequence[Run], rows: Input, groups: Groups, first: Ints, last: Ints) -> Mask:
+def _found(runs: Sequence[SortedRun], rows: Input, groups: Groups, first: Ints, last: Ints) -> Mask:
     """Rows whose key was kept, by an earlier batch, between two times each."""
     found = np.zeros(len(rows.h), dtype=np.bool_)
     for run in runs:

@@ -9,6 +9,7 @@ from fluxen.partitioning.consistent import ConsistentHash
 from fluxen.partitioning.function import HashPair, PartitioningFunction, UniformFunction, from_dict
 from fluxen.partitioning.readj import Readj
 from fluxen.partitioning.redist import Redist
+from fluxen.partitioning.registry import PARTITIONERS
 from fluxen.partitioning.resources import Frequencies, Loads, Resources, tracking_threshold
 from fluxen.partitioning.ring import Ring
 from fluxen.partitioning.scan import Scan
@@ -17,6 +18,7 @@ from fluxen.partitioning.slotted import Slotted
 from fluxen.partitioning.uniform import UniformHash
 
 __all__ = [
+    "PARTITIONERS",
     "ConsistentHash",
     "Frequencies",
     "HashPair",

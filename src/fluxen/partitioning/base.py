@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,13 +31,17 @@ from fluxen.partitioning.ring import Ring
 __all__ = ["HashPairPartitioner", "Partitioner"]
 
 
-class Partitioner(Protocol):
-    """Builds the next partitioning function from the last."""
+class Partitioner(ABC):
+    """Builds the next partitioning function from the last; a frozen configuration."""
+
+    __slots__ = ()
 
     @property
+    @abstractmethod
     def alpha(self) -> float:
         """Tolerated ratio between the most and the least loaded site; infinite for functions that do not balance."""
 
+    @abstractmethod
     def build(
         self, previous: PartitioningFunction | None, frequencies: Frequencies, sites: int
     ) -> PartitioningFunction:
@@ -45,7 +49,7 @@ class Partitioner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HashPairPartitioner(ABC):
+class HashPairPartitioner(Partitioner):
     """What `Scan`, `Redist` and `Readj` share: parameters, which keys are explicit, the ring behind them.
 
     alpha      tolerated ratio between the most and the least loaded site

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fluxen.partitioning.base import Partitioner
 from fluxen.partitioning.function import HashPair, PartitioningFunction
 from fluxen.partitioning.resources import Frequencies
 from fluxen.partitioning.ring import Ring
@@ -21,7 +22,7 @@ __all__ = ["ConsistentHash"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsistentHash:
+class ConsistentHash(Partitioner):
     """A ring and no explicit mapping."""
 
     replicas: int = 1000

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fluxen.errors import ConfigError
+from fluxen.partitioning.base import Partitioner
 from fluxen.partitioning.function import HashPair, PartitioningFunction
 from fluxen.partitioning.hashing import SiteArray
 from fluxen.partitioning.leveling import Leveling
@@ -33,7 +34,7 @@ __all__ = ["Slotted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slotted:
+class Slotted(Partitioner):
     """Heavy keys explicit, the rest in slots, both re-dealt with the least movement.
 
     alpha, sigma, resources  as in the paper's constructions

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fluxen.partitioning.base import Partitioner
 from fluxen.partitioning.function import PartitioningFunction, UniformFunction
 from fluxen.partitioning.resources import Frequencies
 
@@ -20,7 +21,7 @@ __all__ = ["UniformHash"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UniformHash:
+class UniformHash(Partitioner):
     """Hash modulo the number of sites."""
 
     seed: int = 0

@@ -1,18 +1,20 @@
 """Policies: statistics in, suggestions out. Pure; `fluxen.control` guards what they suggest."""
 
-from fluxen.policies.active_disk import ActiveDisk
 from fluxen.policies.base import Policy, Stats, Suggestion
-from fluxen.policies.flux_hybrid import FluxHybrid
-from fluxen.policies.flux_load import FluxLoad
-from fluxen.policies.flux_memory import FluxMemory
-from fluxen.policies.forecast_disk import ForecastDisk
-from fluxen.policies.lazy_disk import LazyDisk
-from fluxen.policies.local_disk import LocalDisk
-from fluxen.policies.random_moves import Random
+from fluxen.policies.disk.active import ActiveDisk
+from fluxen.policies.disk.forecast import ForecastDisk
+from fluxen.policies.disk.lazy import LazyDisk
+from fluxen.policies.disk.local import LocalDisk
+from fluxen.policies.flux.hybrid import FluxHybrid
+from fluxen.policies.flux.load import FluxLoad
+from fluxen.policies.flux.memory import FluxMemory
+from fluxen.policies.random import Random
+from fluxen.policies.registry import POLICIES
 from fluxen.policies.river import RiverDQ
 from fluxen.policies.static import Static
 
 __all__ = [
+    "POLICIES",
     "ActiveDisk",
     "FluxHybrid",
     "FluxLoad",

@@ -1,7 +1,7 @@
-"""What a policy sees, what it may ask for, and the protocol it follows.
+"""What a policy sees, what it may ask for, and what it derives from.
 
 A policy is pure: statistics and `now` in, suggestions out. The manager that guards and logs the suggestions lives in
-`fluxen.control.manager`; the commit records the statistics are made of live in `fluxen.control.stats`. Both runtimes
+`fluxen.control.manager`; statistics are made of the sites' records in `fluxen.control.stats`. Both runtimes
 (`fluxen.spark`, `fluxen.sim`) hand the same `Stats` to the same objects, so a simulated decision is the production one.
 
 >>> stats = Stats.build(sites=2, placement=[0, 0, 1], rows_in=[30, 10, 5], busy=[1.0, 0.25], idle=[0.0, 0.75])
@@ -13,9 +13,10 @@ A policy is pure: statistics and `now` in, suggestions out. The manager that gua
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -113,57 +114,45 @@ class Stats:
         placement: ArrayLike,
         seconds: float = 1.0,
         pg: ArrayLike | None = None,
-        site_rows_in: ArrayLike | None = None,
-        site_rows_out: ArrayLike | None = None,
-        site_bytes: ArrayLike | None = None,
-        site_spilled: ArrayLike | None = None,
-        busy: ArrayLike | None = None,
-        idle: ArrayLike | None = None,
-        capacity: ArrayLike | None = None,
-        rows_in: ArrayLike | None = None,
-        rows_out: ArrayLike | None = None,
-        bytes: ArrayLike | None = None,
-        spilled: ArrayLike | None = None,
-        last_update: ArrayLike | None = None,
-        backlog: ArrayLike | None = None,
         rank: ArrayLike | None = None,
         moving: ArrayLike | None = None,
+        **columns: ArrayLike | None,
     ) -> Stats:
-        """Fill in what is missing: zeros, no memory limit, and site totals summed from the groups."""
+        """Fill in what is missing: zeros, no memory limit, and site totals summed from the groups.
+
+        `columns` are the other fields, by name.
+        """
         where = np.asarray(placement, dtype=np.int64)
         size = len(where)
-
-        def group(values: ArrayLike | None) -> Floats:
-            return np.zeros(size) if values is None else np.asarray(values, dtype=np.float64)
-
-        def site(values: ArrayLike | None, column: Floats | None, default: float = 0.0) -> Floats:
-            if values is not None:
-                return np.asarray(values, dtype=np.float64)
-            if column is None:
-                return np.full(sites, default)
-            return np.bincount(where, weights=column, minlength=sites)[:sites].astype(np.float64)
-
-        in_, out, held, disk = group(rows_in), group(rows_out), group(bytes), group(spilled)
+        given = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items() if values is not None}
+        unknown = sorted(set(columns) - {*_GROUP_COLUMNS, *_SITE_TOTALS, *_SITE_COLUMNS})
+        if unknown:
+            raise TypeError(f"Stats has no column {unknown[0]!r}")
+        groups = {name: given.get(name, np.zeros(size)) for name in _GROUP_COLUMNS}
+        totals = {
+            name: given.get(name, np.bincount(where, weights=groups[column], minlength=sites)[:sites].astype(float))
+            for name, column in _SITE_TOTALS.items()
+        }
         return cls(
             seconds=seconds,
-            site_rows_in=site(site_rows_in, in_),
-            site_rows_out=site(site_rows_out, out),
-            site_bytes=site(site_bytes, held),
-            site_spilled=site(site_spilled, disk),
-            busy=site(busy, None),
-            idle=site(idle, None),
-            capacity=site(capacity, None, np.inf),
             pg=np.arange(size, dtype=np.int64) if pg is None else np.asarray(pg, dtype=np.int64),
             placement=where,
-            rows_in=in_,
-            rows_out=out,
-            bytes=held,
-            spilled=disk,
-            last_update=group(last_update),
-            backlog=group(backlog),
             rank=np.full(size, -1, dtype=np.int64) if rank is None else np.asarray(rank, dtype=np.int64),
             moving=np.zeros(size, dtype=np.bool_) if moving is None else np.asarray(moving, dtype=np.bool_),
+            **groups,
+            **totals,
+            **{name: given.get(name, np.full(sites, default)) for name, default in _SITE_COLUMNS.items()},
         )
+
+
+_GROUP_COLUMNS = ("rows_in", "rows_out", "bytes", "spilled", "last_update", "backlog")
+_SITE_TOTALS = {
+    "site_rows_in": "rows_in",
+    "site_rows_out": "rows_out",
+    "site_bytes": "bytes",
+    "site_spilled": "spilled",
+}
+_SITE_COLUMNS = {"busy": 0.0, "idle": 0.0, "capacity": np.inf}
 
 
 def utilization(busy: Floats, idle: Floats) -> Floats:
@@ -247,19 +236,38 @@ Suggestion: TypeAlias = Move | Spill | Unspill | Cleanup | Rescale | Replan | Re
 _KINDS: dict[str, Any] = {c.kind: c for c in (Move, Spill, Unspill, Cleanup, Rescale, Replan, Repartition)}
 
 
-@runtime_checkable
-class Policy(Protocol):
+class Policy(ABC):
     """Decides; never acts. Deterministic given its settings, the statistics and `now`.
 
-    Between calls a policy may remember a little (timers, counts of the running collection). `snapshot` returns it as a
-    JSON-able dict and a fresh policy of the same settings that `restore`s it goes on as if it had never stopped.
+    Derive from it and say in `suggest` what should be done; `adapt(policy=...)` takes the object, or the class by its
+    path ("my_package.my_module:MyPolicy"), as query files and scenarios do.
+
+    >>> class LeaveSiteZero(Policy):
+    ...     def suggest(self, stats, now):
+    ...         here = tuple(stats.pg[stats.placement == 0].tolist())
+    ...         return [Move(pgs=here, donor=0, receiver=1, why="site 0 is leaving")] if here else []
     """
 
-    def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]: ...
+    spills: bool = False
+    """whether it keeps sites within their memory itself; if not, sites that would overflow spill beside it"""
+    recency: bool = False
+    """whether groups are ranked by their recent results instead of all since they last spilled"""
+    needs_memory: bool = False
+    """whether it does nothing where memory is not limited"""
+    routes: bool = False
+    """whether it decides about every row's site, as partitioners do"""
 
-    def snapshot(self) -> dict[str, Any]: ...
+    @abstractmethod
+    def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
+        """What should be done after a report; `now` is in seconds."""
 
-    def restore(self, state: Mapping[str, Any]) -> None: ...
+    def snapshot(self) -> dict[str, Any]:
+        """What it remembers between calls, as plain JSON; a little, whatever time passes."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on as the policy of the same settings that wrote this snapshot would."""
+        return
 
 
 def encode(suggestion: Suggestion) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 River's distributed queue lets every consumer take what it has time for (Flux section 2). Between micro-batches the same
 comes out of the last batch's speeds: each site gets the share of the rows that it can process in the same time as the
 others. Nothing moves with a group that has no state, so there are no rounds, no pairs and no limit to what is re-placed
-at once. For groups with state use `fluxen.policies.flux_load`.
+at once. For groups with state use `fluxen.policies.flux.load`.
 
 Guarantee: every re-placed group lowers the predicted time of a site that would end late and leaves its new site ahead
 of that one, and nothing is re-placed for less than `gain` of the slowest site's time.
@@ -23,22 +23,24 @@ from typing import Any
 import numpy as np
 
 from fluxen.errors import ConfigError
-from fluxen.policies.base import Floats, Ints, Repartition, Stats, Suggestion
+from fluxen.policies.base import Floats, Ints, Policy, Repartition, Stats, Suggestion
 
 __all__ = ["RiverDQ"]
 
 
-class RiverDQ:
+class RiverDQ(Policy):
     """Shares rows out by the sites' speeds.
 
-    gain    share of the slowest site's time that a change must be predicted to save
-    memory  weight of the speeds known so far against those of the last batch, from 0 to below 1
+    gain       share of the slowest site's time that a change must be predicted to save
+    smoothing  weight of the speeds known so far against those of the last batch, from 0 to below 1
     """
 
-    def __init__(self, *, gain: float = 0.05, memory: float = 0.5) -> None:
-        if gain < 0 or not 0 <= memory < 1:
-            raise ConfigError(f"RiverDQ: expected gain >= 0 and memory in [0, 1), got {gain} and {memory}")
-        self.gain, self.memory = gain, memory
+    routes = True
+
+    def __init__(self, *, gain: float = 0.05, smoothing: float = 0.5) -> None:
+        if gain < 0 or not 0 <= smoothing < 1:
+            raise ConfigError(f"RiverDQ: expected gain >= 0 and smoothing in [0, 1), got {gain} and {smoothing}")
+        self.gain, self.smoothing = gain, smoothing
         self._speed: list[float] = []
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
@@ -66,7 +68,7 @@ class RiverDQ:
         speed[~seen] = speed[seen].mean()
         if len(self._speed) == stats.sites:
             known = np.array(self._speed)
-            speed = np.where(seen, self.memory * known + (1 - self.memory) * speed, known)
+            speed = np.where(seen, self.smoothing * known + (1 - self.smoothing) * speed, known)
         self._speed = speed.tolist()
         return np.asarray(speed, dtype=np.float64)
 

@@ -1,6 +1,6 @@
 """Static: the baseline that never adapts, as a conventional partitioned plan would not.
 
-Its lively counterpart is `fluxen.policies.random_moves`; both are there to be compared with.
+Its lively counterpart is `fluxen.policies.random`; both are there to be compared with.
 
 >>> from fluxen.policies.base import Stats
 >>> Static().suggest(Stats.build(sites=2, placement=[0, 0, 1], busy=[1, 0], idle=[0, 1]), now=1.0)
@@ -9,22 +9,15 @@ Its lively counterpart is `fluxen.policies.random_moves`; both are there to be c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from fluxen.policies.base import Stats, Suggestion
+from fluxen.policies.base import Policy, Stats, Suggestion
 
 __all__ = ["Static"]
 
 
-class Static:
+class Static(Policy):
     """Suggests nothing."""
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
         return ()
-
-    def snapshot(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        return None

@@ -7,21 +7,19 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from fluxen.errors import ConfigError
-from fluxen.policies import FluxHybrid, FluxLoad, FluxMemory, Random, Static
 from fluxen.policies.base import Policy
+from fluxen.policies.registry import POLICIES
 from fluxen.sim.cluster import Cluster
 from fluxen.sim.load import CpuLoad, MemoryLoad
 from fluxen.sim.simulator import Scenario
 
-__all__ = ["POLICIES", "parse"]
+__all__ = ["parse"]
 
-POLICIES: dict[str, Any] = {c.__name__: c for c in (Static, Random, FluxLoad, FluxMemory, FluxHybrid)}
 _TOP = ("seconds", "step", "report", "seed", "cluster", "keys", "policy", "cpu", "memory")
 
 
@@ -45,18 +43,22 @@ def parse(table: Mapping[str, Any]) -> tuple[Scenario, Policy]:
         loads=tuple(loads),
         **values,
     )
-    return scenario, _policy(table.get("policy", {"name": "Static"}))
+    return scenario, _policy(table.get("policy", {"name": "static"}))
 
 
-def _policy(table: Mapping[str, Any]) -> Policy:
-    name = table.get("name")
-    if name not in POLICIES:
-        raise ConfigError(f"scenario: [policy] name must be one of {', '.join(POLICIES)}, got {name!r}")
-    settings = {key: value for key, value in table.items() if key != "name"}
-    allowed = [key for key in inspect.signature(POLICIES[name]).parameters if key != "tuner"]
-    _known("[policy]", settings, allowed)
-    made: Policy = _checked(POLICIES[name], "[policy]", **settings)
-    return made
+def _policy(table: Any) -> Policy:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"scenario: [policy] must be a table, got {table!r}")
+    try:
+        policy = POLICIES.make(table)
+    except ConfigError as error:
+        raise ConfigError(f"scenario: [policy] {error}") from error
+    if policy.spills or policy.routes:
+        name = type(policy).__name__
+        raise ConfigError(
+            f"scenario: [policy] {name} asks for more than moves, which are all the simulator carries out"
+        )
+    return policy
 
 
 def _made(kind: Any, where: str, entry: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from fluxen.sketches.base import Counted, FrequencySketch
 from fluxen.sketches.lossy import LossyCounter
-from fluxen.sketches.sliding import SlidingSketch, sketch_from_dict
+from fluxen.sketches.registry import SKETCHES, sketch_from_dict
+from fluxen.sketches.sliding import SlidingSketch
 from fluxen.sketches.spacesaving import SpaceSaving
 
-__all__ = ["Counted", "FrequencySketch", "LossyCounter", "SlidingSketch", "SpaceSaving", "sketch_from_dict"]
+__all__ = ["SKETCHES", "Counted", "FrequencySketch", "LossyCounter", "SlidingSketch", "SpaceSaving", "sketch_from_dict"]

@@ -93,6 +93,10 @@ class FrequencySketch(Protocol):
     def to_dict(self) -> dict[str, Any]:
         """Plain data; the class's ``from_dict`` makes an equal sketch of it."""
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> FrequencySketch:
+        """The inverse of `to_dict`."""
+
     def __len__(self) -> int:
         """Keys held."""
 

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from fluxen.errors import CheckpointError, ConfigError
+from fluxen.errors import ConfigError
 from fluxen.sketches.base import Counted, Counts, KeyArray
 from fluxen.sketches.lossy import LossyCounter
 from fluxen.sketches.spacesaving import SpaceSaving
 
-__all__ = ["SlidingSketch", "sketch_from_dict"]
+__all__ = ["SlidingSketch"]
 
-Tumbling = LossyCounter | SpaceSaving
+BaseSketch = LossyCounter | SpaceSaving
 
 
 class SlidingSketch:
@@ -37,7 +37,7 @@ class SlidingSketch:
 
     __slots__ = ("_blank", "_rows", "_sketches", "counters", "step", "window")
 
-    def __init__(self, prototype: Tumbling, *, window: int, counters: int = 3) -> None:
+    def __init__(self, prototype: BaseSketch, *, window: int, counters: int = 3) -> None:
         if counters < 2 or window < counters - 1:
             raise ConfigError(f"sliding window of {window} rows on {counters} sketches: need at least 2 and some rows")
         self._blank = prototype.to_dict()
@@ -49,11 +49,11 @@ class SlidingSketch:
         self.counters = counters
         self._sketches = [self._fresh()]
 
-    def _fresh(self) -> Tumbling:
-        return _tumbling(self._blank)
+    def _fresh(self) -> BaseSketch:
+        return _base(self._blank)
 
     @property
-    def active(self) -> Tumbling:
+    def active(self) -> BaseSketch:
         """The sketch that answers now."""
         return self._sketches[0]
 
@@ -151,28 +151,14 @@ class SlidingSketch:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SlidingSketch:
         """The inverse of `to_dict`."""
-        made = cls(_tumbling(data["blank"]), window=int(data["window"]), counters=int(data["counters"]))
+        made = cls(_base(data["blank"]), window=int(data["window"]), counters=int(data["counters"]))
         made._rows = int(data["rows"])
-        made._sketches = [_tumbling(sketch) for sketch in data["sketches"]]
+        made._sketches = [_base(sketch) for sketch in data["sketches"]]
         return made
 
     def __len__(self) -> int:
         return sum(len(sketch) for sketch in self._sketches)
 
 
-def _tumbling(data: dict[str, Any]) -> Tumbling:
+def _base(data: dict[str, Any]) -> BaseSketch:
     return LossyCounter.from_dict(data) if data["kind"] == "lossy" else SpaceSaving.from_dict(data)
-
-
-def sketch_from_dict(data: dict[str, Any]) -> LossyCounter | SpaceSaving | SlidingSketch:
-    """The sketch that ``to_dict`` described; anything else is a `CheckpointError`."""
-    readers: dict[str, Any] = {
-        "lossy": LossyCounter.from_dict,
-        "spacesaving": SpaceSaving.from_dict,
-        "sliding": SlidingSketch.from_dict,
-    }
-    try:
-        made: LossyCounter | SpaceSaving | SlidingSketch = readers[data["kind"]](data)
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise CheckpointError(f"sketch cannot be read: {type(error).__name__}: {error}") from error
-    return made

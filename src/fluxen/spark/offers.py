@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fluxen.operators.functions import count, min
+from fluxen.operators.aggregate.functions import count, min
 from fluxen.spark.query import Query, join
 
 SCHEMA = "currency string, offer int, ts timestamp, broker string, price double"

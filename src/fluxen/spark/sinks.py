@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import posixpath
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyarrow import fs
@@ -17,43 +19,52 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
 from fluxen.errors import ConfigError
+from fluxen.registry import Registry
 from fluxen.state.store import storage_errors
 
 Sink = Callable[[DataFrame, int], Any]
-_FILES = {"parquet", "orc", "json", "csv", "text"}
+_FILES = ("parquet", "orc", "json", "csv", "text")
 _STAGING = "_fluxen"
 
 
-def builtin_sink(
-    spark: SparkSession,
-    source: str,
-    options: dict[str, str],
-    partition_by: list[str],
-    name: str | None,
-    schema: st.StructType,
-) -> Sink:
-    """The sink for a format's name; a setting it would ignore is an error."""
-    unknown = [column for column in partition_by if column not in schema.names]
+@dataclass(frozen=True, kw_only=True)
+class SinkWords:
+    """What the user said about where results go."""
+
+    spark: SparkSession
+    source: str
+    options: dict[str, str]
+    partition_by: list[str]
+    name: str | None
+    schema: st.StructType
+
+    def without(self, *options: str) -> dict[str, str]:
+        """The options but these."""
+        return {key: value for key, value in self.options.items() if key.lower() not in options}
+
+    def refuse(self, *but: str) -> None:
+        """Raise for what the sink would ignore: partitionBy(), and all options but these."""
+        refuse_settings(f"format({self.source!r})", self.without(*but), self.partition_by)
+
+
+class FormatSink(ABC):
+    """A sink that `format(...)` makes by name; a setting it would ignore is an error."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, words: SinkWords) -> FormatSink:
+        """The sink that these words mean."""
+
+    @abstractmethod
+    def __call__(self, results: DataFrame, epoch: int) -> None: ...
+
+
+def builtin_sink(words: SinkWords) -> Sink:
+    """The sink for a format's name; one that is not ours is Spark's."""
+    unknown = [column for column in words.partition_by if column not in words.schema.names]
     if unknown:
-        raise ConfigError(f"partitionBy names {unknown[0]!r}; the results have: {', '.join(schema.names)}")
-    if source in _FILES:
-        path = next((value for key, value in options.items() if key.lower() == "path"), None)
-        if path is None:
-            raise ConfigError(f"format({source!r}) needs a path: start('some/directory') or option('path', ...)")
-        rest = {key: value for key, value in options.items() if key.lower() != "path"}
-        return FileSink(source, path, rest, partition_by)
-    if source == "memory":
-        refuse_settings("format('memory')", options, partition_by)
-        if name is None:
-            raise ConfigError("format('memory') needs queryName(...): the name of the table to fill")
-        return MemorySink(spark, name, schema)
-    if source == "console":
-        rest = {key: value for key, value in options.items() if key not in ("numRows", "truncate")}
-        refuse_settings("format('console')", rest, partition_by)
-        return ConsoleSink(options)
-    if source == "noop":
-        refuse_settings("format('noop')", options, partition_by)
-    return SparkSink(source, options, partition_by)
+        raise ConfigError(f"partitionBy names {unknown[0]!r}; the results have: {', '.join(words.schema.names)}")
+    return SINKS.members.get(words.source, SparkSink).of(words)
 
 
 def refuse_settings(
@@ -67,8 +78,15 @@ def refuse_settings(
         raise ConfigError(f"{what} has no use for {', '.join(given)}; leave it out")
 
 
-class FileSink:
+class FileSink(FormatSink):
     """Files of an epoch appear under its name; a second delivery replaces them."""
+
+    @classmethod
+    def of(cls, words: SinkWords) -> FileSink:
+        path = next((value for key, value in words.options.items() if key.lower() == "path"), None)
+        if path is None:
+            raise ConfigError(f"format({words.source!r}) needs a path: start('some/directory') or option('path', ...)")
+        return cls(words.source, path, words.without("path"), words.partition_by)
 
     def __init__(self, source: str, path: str, options: dict[str, str], partition_by: list[str]) -> None:
         self.source, self.path, self.options, self.partition_by = source, path, options, partition_by
@@ -112,8 +130,15 @@ class FileSink:
                 self._fs.delete_dir(info.path)
 
 
-class MemorySink:
+class MemorySink(FormatSink):
     """A table in the driver's memory, as a temporary view of the query's session; for tests and notebooks."""
+
+    @classmethod
+    def of(cls, words: SinkWords) -> MemorySink:
+        words.refuse()
+        if words.name is None:
+            raise ConfigError("format('memory') needs queryName(...): the name of the table to fill")
+        return cls(words.spark, words.name, words.schema)
 
     def __init__(self, spark: SparkSession, name: str, schema: st.StructType) -> None:
         self.spark, self.name, self.schema = spark, name, schema
@@ -125,8 +150,13 @@ class MemorySink:
         self.spark.createDataFrame(rows, self.schema).createOrReplaceTempView(self.name)
 
 
-class ConsoleSink:
+class ConsoleSink(FormatSink):
     """Shows each epoch's first rows."""
+
+    @classmethod
+    def of(cls, words: SinkWords) -> ConsoleSink:
+        words.refuse("numrows", "truncate")
+        return cls(words.options)
 
     def __init__(self, options: dict[str, str]) -> None:
         rows, truncate = options.get("numRows", "20"), options.get("truncate", "true").lower()
@@ -143,11 +173,17 @@ class ConsoleSink:
         results.show(self.rows, truncate=self.truncate)
 
 
-class SparkSink:
+class SparkSink(FormatSink):
     """Any other batch sink of Spark: appended to once per epoch, idempotently where the sink can (Delta)."""
 
-    def __init__(self, source: str, options: dict[str, str], partition_by: list[str]) -> None:
-        self.source, self.options, self.partition_by = source, options, partition_by
+    @classmethod
+    def of(cls, words: SinkWords) -> SparkSink:
+        if words.source == "noop":
+            words.refuse()
+        return cls(words.source, words.options, words.partition_by)
+
+    def __init__(self, source: str, options: dict[str, str], partition_by: list[str], table: str | None = None) -> None:
+        self.source, self.options, self.partition_by, self.table = source, options, partition_by, table
         self.checkpoint_id = ""
         """of the checkpoint that numbers the epochs; the run says it"""
 
@@ -165,4 +201,52 @@ class SparkSink:
         writer = results.write.format(self.source).options(**self.options_of(epoch))
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
-        writer.mode("overwrite" if self.source == "noop" else "append").save()
+        writer = writer.mode("overwrite" if self.source == "noop" else "append")
+        if self.table is None:
+            writer.save()
+        else:
+            writer.saveAsTable(self.table)
+
+
+class TableSink:
+    """A table of files in Spark's catalog: the files of an epoch are placed as `FileSink` does."""
+
+    def __init__(self, spark: SparkSession, table: str, files: FileSink) -> None:
+        self.spark, self.table, self.files = spark, table, files
+
+    def __call__(self, results: DataFrame, epoch: int) -> None:
+        self.files(results, epoch)
+        if self.files.partition_by:
+            self.spark.catalog.recoverPartitions(self.table)
+        self.spark.catalog.refreshTable(self.table)
+
+
+def table_sink(table: str, words: SinkWords) -> Sink:
+    """The sink for a table of Spark's catalog, which is made if it is not there yet."""
+    spark = words.spark
+    if not spark.catalog.tableExists(table):
+        writer = spark.createDataFrame([], words.schema).write.format(words.source).options(**words.options)
+        (writer.partitionBy(*words.partition_by) if words.partition_by else writer).saveAsTable(table)
+    found = {field.name: field.dataType.simpleString() for field in spark.table(table).schema.fields}
+    wanted = {field.name: field.dataType.simpleString() for field in words.schema.fields}
+    if found != wanted:
+        raise ConfigError(f"table {table} has the columns {_listed(found)}, the results {_listed(wanted)}")
+    partitions = [column.name for column in spark.catalog.listColumns(table) if column.isPartition]
+    if words.partition_by and words.partition_by != partitions:
+        raise ConfigError(f"table {table} is partitioned by {partitions}, not by {words.partition_by}; leave it out")
+    described = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
+    source = described.get("Provider", words.source).lower()
+    if source not in _FILES:
+        return SparkSink(source, words.options, partitions, table)
+    return TableSink(spark, table, FileSink(source, described["Location"], words.without("path"), partitions))
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+SINKS: Registry[FormatSink] = Registry(
+    what="sink",
+    base=FormatSink,  # type: ignore[type-abstract]
+    members={**dict.fromkeys(_FILES, FileSink), "memory": MemorySink, "console": ConsoleSink, "noop": SparkSink},
+)

@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from fluxen.engine.checks import check_mode
 from fluxen.errors import ConfigError
-from fluxen.spark.checks import check_mode
 from fluxen.spark.query import Query
 from fluxen.spark.run import Run
-from fluxen.spark.sinks import Sink, builtin_sink, refuse_settings
+from fluxen.spark.sinks import Sink, SinkWords, builtin_sink, refuse_settings, table_sink
 
 _OURS = {"checkpointlocation", "endofinput"}
 """options that are the query's, not the sink's"""
@@ -83,26 +83,58 @@ class StreamWriter:
         self.options(**options)
         if path is not None:
             self.option("path", path)
-        checkpoint, ends = self._checkpoint(), self._ends()
-        rest = {key: value for key, value in self._options.items() if key.lower() not in _OURS}
+        if self._sink is None:
+            return self._run(builtin_sink(self._words()))
+        refuse_settings("foreachBatch()", self._rest(), self._partition_by, self._format)
+        return self._run(self._sink)
+
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> Run:
+        """Start the query with a table of Spark's catalog as its sink; it is made if it is not there yet."""
+        self.options(**options)
         if self._sink is not None:
-            refuse_settings("foreachBatch()", rest, self._partition_by, self._format)
-        sink = self._sink or builtin_sink(
-            self._query.spark,
-            self._format or "parquet",
-            rest,
-            self._partition_by,
-            self._name,
-            self._query.schema,
-        )
+            raise ConfigError("foreachBatch() and toTable() both say where results go; give one of them")
+        if format is not None:
+            self.format(format)
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if partitionBy is not None:
+            self.partitionBy(*([partitionBy] if isinstance(partitionBy, str) else partitionBy))
+        if queryName is not None:
+            self.queryName(queryName)
+        self._checkpoint()  # raises before a table is made
+        return self._run(table_sink(tableName, self._words()))
+
+    def _run(self, sink: Sink) -> Run:
         return Run(
-            self._query.checked(),
+            self._query,
             sink,
-            checkpoint=checkpoint,
+            checkpoint=self._checkpoint(),
             trigger=self._trigger,
             name=self._name,
-            end_of_input=ends,
+            end_of_input=self._ends(),
         ).start()
+
+    def _rest(self) -> dict[str, str]:
+        """The options that are the sink's."""
+        return {key: value for key, value in self._options.items() if key.lower() not in _OURS}
+
+    def _words(self) -> SinkWords:
+        return SinkWords(
+            spark=self._query.spark,
+            source=self._format or "parquet",
+            options=self._rest(),
+            partition_by=self._partition_by,
+            name=self._name,
+            schema=self._query.schema,
+        )
 
     def _ends(self) -> bool:
         """Option endOfInput: after the last rows emit what open windows hold."""

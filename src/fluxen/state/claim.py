@@ -35,10 +35,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+from fluxen.arrays import Json
 from fluxen.errors import CheckpointError, DamagedError, FluxenError
 from fluxen.state.record import seal, unseal
 from fluxen.state.store import Store, storage_errors
-from fluxen.typing import Json
 
 CLAIMS = "claims"
 LEASE = 60.0

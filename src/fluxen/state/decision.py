@@ -3,7 +3,7 @@
 Where the clock decides how much of a batch a site processes, two attempts of one batch would decide differently: a
 sink that evaluates its results twice, a retried task, the same batch again after a crash. A sink is promised the same
 results under the same epoch number, so the first decision about a partition group is written down, under a name only
-one attempt can create, and everyone else follows it. Used by `fluxen.operators.backlog`.
+one attempt can create, and everyone else follows it. Used by `fluxen.site.backlog`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fluxen.arrays import Json, Mask
 from fluxen.errors import DamagedError
 from fluxen.state.epoch import decision_directory
 from fluxen.state.record import seal, unseal
 from fluxen.state.routing import ranges
 from fluxen.state.store import Store, checksum
-from fluxen.typing import Json, Mask
 
 VERSION = 1
 

@@ -2,7 +2,7 @@
 
 An epoch is one JSON file, `epochs/<number>.json`, created atomically and never changed. It names everything the next
 micro-batch starts from: routing, segments, watermarks, the state of the policies. Segments are deleted once no kept
-epoch refers to them. How one epoch leads to the next is decided in `fluxen.control.coordinator`.
+epoch refers to them. How one epoch leads to the next is decided in `fluxen.control.advance`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from fluxen.arrays import Json
 from fluxen.errors import CheckpointError, DamagedError
 from fluxen.state.claim import Claim
 from fluxen.state.events import EVENTS, EventLog
@@ -20,9 +21,8 @@ from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
 from fluxen.state.store import Store, missing
 from fluxen.state.trees import Track, Trees
-from fluxen.typing import Json
 
-VERSION = 1
+VERSION = 2
 EPOCHS, SEGMENTS, IDENTITY = "epochs", "segments", "fluxen.json"
 ASKED, UNIQUE_ID = "rescale.json", "id.json"
 DECISIONS = "decisions"
@@ -52,7 +52,7 @@ class StageState:
     tracks: tuple[Track, ...] = ()
     """groups whose move by parallel track is under way"""
     buffer: tuple[SegmentRef, ...] = ()
-    """rows that arrived and were not processed yet, on sides beyond the operator's (`fluxen.operators.backlog`)"""
+    """rows that arrived and were not processed yet (`fluxen.site.backlog`)"""
     frontier: tuple[int, ...] = ()
     """per input: the watermark as it would be if no row waited in the buffer; empty if none does"""
     waiting: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -61,7 +61,7 @@ class StageState:
     """per input: seconds without a row while the query ran; empty where no input may go idle"""
 
     arriving: tuple[tuple[int, int], ...] = ()
-    """(group, receiver) of moves whose state is being copied ahead (`fluxen.control.ahead`)"""
+    """(group, receiver) of moves whose state is being copied ahead (`fluxen.control.moves.copying`)"""
     residence: Residence | None = None
     """which groups are on disk, where memory is limited and groups take turns"""
 
@@ -96,17 +96,17 @@ class StageState:
             segments=tuple(SegmentRef.from_json(ref) for ref in data["segments"]),
             watermarks=tuple(data["watermarks"]),
             emitted=tuple(data["emitted"]),
-            cleaning=tuple(data.get("cleaning", ())),
-            unspilling=tuple(data.get("unspilling", ())),
-            history=None if data.get("history") is None else GroupHistory.from_json(data["history"]),
-            trees=None if data.get("trees") is None else Trees.from_json(data["trees"]),
-            tracks=tuple(Track.from_json(track) for track in data.get("tracks", ())),
-            buffer=tuple(SegmentRef.from_json(ref) for ref in data.get("buffer", ())),
-            frontier=tuple(data.get("frontier", ())),
-            quiet=tuple(data.get("quiet", ())),
-            arriving=tuple((int(group), int(site)) for group, site in data.get("arriving", ())),
-            residence=None if data.get("residence") is None else Residence.from_json(data["residence"]),
-            waiting=tuple((int(epoch), tuple(late)) for epoch, late in data.get("waiting", ())),
+            cleaning=tuple(data["cleaning"]),
+            unspilling=tuple(data["unspilling"]),
+            history=None if data["history"] is None else GroupHistory.from_json(data["history"]),
+            trees=None if data["trees"] is None else Trees.from_json(data["trees"]),
+            tracks=tuple(Track.from_json(track) for track in data["tracks"]),
+            buffer=tuple(SegmentRef.from_json(ref) for ref in data["buffer"]),
+            frontier=tuple(data["frontier"]),
+            quiet=tuple(data["quiet"]),
+            arriving=tuple((int(group), int(site)) for group, site in data["arriving"]),
+            residence=None if data["residence"] is None else Residence.from_json(data["residence"]),
+            waiting=tuple((int(epoch), tuple(late)) for epoch, late in data["waiting"]),
         )
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fluxen.arrays import Json
 from fluxen.errors import DamagedError
 from fluxen.state.record import seal, unseal
 from fluxen.state.store import Store
-from fluxen.typing import Json
 
 __all__ = ["EVENTS", "EventLog"]
 

@@ -4,7 +4,7 @@ A spill does not touch a row: the group's part of every active segment becomes a
 the epoch, and rows that arrive later are the next active generation (Liu-07 section 3). Rows of one generation have met
 each other; rows of different generations have not, so two of them owe results if their times let them meet. A cleanup
 makes them one again: on disk, or, when the group is brought back, active. The site's half, which packs what was spilled
-and computes what is owed, is `fluxen.operators.spilling`.
+and computes what is owed, is `fluxen.site.generations`.
 
 Where the join has a window, debt ends with it. A generation that the watermark has passed is kept only while it owes;
 then it is cleaned up once (`overdue`) and gone (`settled`).
@@ -21,9 +21,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fluxen.arrays import UNBOUNDED, Floats, Ints, Mask
 from fluxen.state.routing import mask_of, ranges
 from fluxen.state.segment import SegmentRef
-from fluxen.typing import UNBOUNDED, Floats, Ints, Mask
 
 Groups = Iterable[int]
 
@@ -72,12 +72,12 @@ def relabeled(refs: Sequence[SegmentRef], groups: Mask, label: int, *, active_on
     for ref in refs:
         live = mask_of(ref.live, len(groups))
         taken = live & groups
-        if not taken.any() or (active_only and ref.generation):
+        if not taken.any() or (active_only and ref.kind != "state"):
             result.append(ref)
             continue
         if (live & ~taken).any():
             result.append(replace(ref, live=ranges(live & ~taken)))
-        result.append(replace(ref, live=ranges(taken), generation=label))
+        result.append(replace(ref, live=ranges(taken), kind="generation", generation=label))
     return tuple(result)
 
 
@@ -85,7 +85,7 @@ def active(refs: Sequence[SegmentRef], size: int) -> Mask:
     """Groups with active state."""
     mask = np.zeros(size, dtype=np.bool_)
     for ref in refs:
-        if not ref.generation:
+        if ref.kind == "state":
             mask |= mask_of(ref.live, size)
     return mask
 
@@ -94,7 +94,7 @@ def on_disk(refs: Sequence[SegmentRef], size: int) -> Mask:
     """Groups with an inactive generation."""
     mask = np.zeros(size, dtype=np.bool_)
     for ref in refs:
-        if ref.generation:
+        if ref.kind == "generation":
             mask |= mask_of(ref.live, size)
     return mask
 
@@ -102,7 +102,7 @@ def on_disk(refs: Sequence[SegmentRef], size: int) -> Mask:
 def owing(refs: Sequence[SegmentRef], size: int, meets: Meets = whatever) -> Mask:
     """Groups whose generations can still meet: combinations across them have not been produced."""
     owed = np.zeros(size, dtype=np.bool_)
-    spilled = [ref for ref in refs if ref.generation]  # of two generations, one is on disk
+    spilled = [ref for ref in refs if ref.kind == "generation"]  # of two generations, one is on disk
     if spilled:
         debts = Debts(refs, meets, size)
         for ref in spilled:
@@ -141,7 +141,7 @@ def expired(
 ) -> tuple[SegmentRef, ...]:
     """The segments without those nobody can meet any more; rows that may still owe results are kept, however old."""
     dead = [ref.t_max < horizons[ref.side] for ref in refs]
-    if not any(dead) or not any(ref.generation for ref in refs):
+    if not any(dead) or not any(ref.kind == "generation" for ref in refs):
         return tuple(ref for ref, gone in zip(refs, dead) if not gone)
     debts = Debts(refs, meets, size)
     kept = []
@@ -168,7 +168,7 @@ def overdue(refs: Sequence[SegmentRef], horizons: Sequence[int], size: int) -> M
         each = ref.rows / max(int(live.sum()), 1)
         rows[live] += each
         useless[live] += each if gone else 0.0
-        if ref.generation and dying[ref.side]:
+        if ref.kind == "generation" and dying[ref.side]:
             known = (dead if gone else alive).setdefault(ref.generation, np.zeros(size, dtype=np.bool_))
             known |= live
     mask = np.asarray((useless > 0) & (2 * useless >= rows) & (not all(dying)), dtype=np.bool_)
@@ -184,12 +184,12 @@ def left_on_disk(before: Sequence[SegmentRef], after: Sequence[SegmentRef], size
     """
     kept: dict[tuple[str, int], Mask] = {}
     for ref in after:
-        if ref.generation:  # a file is listed once for each of the generations that were made one
+        if ref.kind == "generation":  # a file is listed once for each of the generations that were made one
             known = kept.setdefault((ref.name, ref.generation), np.zeros(size, dtype=np.bool_))
             known |= mask_of(ref.live, size)
     had, has = np.zeros(size), np.zeros(size)
     for ref in before:
-        if ref.generation:
+        if ref.kind == "generation":
             live = mask_of(ref.live, size)
             rows = ref.rows / max(int(live.sum()), 1)
             had[live] += rows

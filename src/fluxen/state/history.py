@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fluxen.typing import Floats, Ints, Json, Mask
+from fluxen.arrays import Floats, Ints, Json, Mask
 
 RECENT = 0.8
 """Weight of the past in the recency-weighted results: a batch counts half after three more."""

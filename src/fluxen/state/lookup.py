@@ -1,7 +1,7 @@
 """A table of keys without collisions: any of them is found, or known to be none, with one or two comparisons.
 
-Built with numpy in the driver, evaluated per row as a Spark SQL expression (`fluxen.spark.split`), so it needs nothing
-but shifts, bitwise operators and array elements: no multiplication, which overflows, and no loop.
+Built with numpy in the driver, evaluated per row as a Spark SQL expression (`fluxen.spark.route`), so it needs
+nothing but shifts, bitwise operators and array elements: no multiplication, which overflows, and no loop.
 
 The lowest bits of a key hash choose a bucket; the bucket says which other bits of the hash, exclusive-or which number,
 are the key's slot. These are found bucket by bucket, the fullest first, so that no slot is taken twice ("hash and
@@ -22,8 +22,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fluxen.arrays import Ints, Mask
 from fluxen.errors import FluxenError
-from fluxen.typing import Ints, Mask
 
 SHIFTS = range(4, 60)
 SMALL = 128

@@ -15,12 +15,13 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from fluxen.arrays import Ints, Mask
 from fluxen.errors import DamagedError
 from fluxen.state.routing import Routing, base_group
 from fluxen.state.segment import (
     VERSION,
+    BufferSink,
     H,
-    Pieces,
     SegmentRef,
     T,
     column,
@@ -30,7 +31,6 @@ from fluxen.state.segment import (
     time_range,
 )
 from fluxen.state.store import Store, damaged
-from fluxen.typing import Ints, Mask
 
 PACK_BYTES = 1 << 18
 """Bytes of rows per record batch, about: what reading the shortest interval decompresses."""
@@ -68,7 +68,7 @@ class _Packing:
     times: list[tuple[int, int]] = field(default_factory=list)
 
     def pieces(self, side: int, tables: Iterable[pa.Table]) -> Iterator[pa.Buffer]:
-        sink = Pieces()
+        sink = BufferSink()
         with pa.ipc.new_file(sink, self.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             for table in tables:
                 for batch in self._batches(table):

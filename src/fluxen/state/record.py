@@ -1,7 +1,7 @@
-"""Commit records: what one site says about one micro-batch, written last, so that its presence means "done".
+"""Site records: what one site says about one micro-batch, written last, so that its presence means "done".
 
 A site writes `records/<epoch>/<stage>-<site>-<attempt>.json`. Attempts of one site compute the same thing from the
-same epoch, so the coordinator may take any of them (`fluxen.control.coordinator`). An attempt's name starts with the
+same epoch, so the coordinator may take any of them (`fluxen.control.advance`). An attempt's name starts with the
 token of the run it belongs to: a task that outlives its driver may still write, under another routing than the next
 run's.
 """
@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fluxen.arrays import Json
 from fluxen.errors import DamagedError
 from fluxen.state.segment import SegmentRef
 from fluxen.state.store import Store, checksum
-from fluxen.typing import Json
 
 RECORDS = "records"
 
@@ -72,7 +72,9 @@ class HeavyKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRecord:
+class SiteRecord:
+    """What one site says about one micro-batch. `fluxen.control.stats` sums records up for the policies."""
+
     epoch: int
     stage: int
     site: int
@@ -99,6 +101,11 @@ class CommitRecord:
     observed: Json = field(default_factory=dict)
     """what the operator saw, for whoever plans"""
 
+    @property
+    def busy_seconds(self) -> float:
+        """Time the site worked: neither waiting for rows nor for whoever takes the results."""
+        return sum(value for name, value in self.seconds.items() if name not in ("wait", "emit", "ahead"))
+
     def to_json(self) -> Json:
         return {
             "epoch": self.epoch,
@@ -121,8 +128,8 @@ class CommitRecord:
         }
 
     @staticmethod
-    def from_json(data: Json) -> CommitRecord:
-        return CommitRecord(
+    def from_json(data: Json) -> SiteRecord:
+        return SiteRecord(
             **{
                 **data,
                 "added": [SegmentRef.from_json(ref) for ref in data["added"]],
@@ -130,7 +137,7 @@ class CommitRecord:
                 "sides": [SideStats(**side) for side in data["sides"]],
                 "groups": GroupStats(**data["groups"]),
                 "heavy": HeavyKeys(**data["heavy"]),
-                "delays": [(waited, n) for waited, n in data.get("delays", ())],
+                "delays": [(waited, n) for waited, n in data["delays"]],
             }
         )
 
@@ -154,20 +161,20 @@ def record_directory(epoch: int) -> str:
     return f"{RECORDS}/{epoch:010d}"
 
 
-def write_record(store: Store, record: CommitRecord, attempt: str) -> None:
+def write_record(store: Store, record: SiteRecord, attempt: str) -> None:
     name = f"{record_directory(record.epoch)}/{record.stage}-{record.site}-{attempt}.json"
     store.write(name, seal(record.to_json()))
 
 
-def read_records(store: Store, epoch: int, token: str = "") -> dict[tuple[int, int], CommitRecord]:
+def read_records(store: Store, epoch: int, token: str = "") -> dict[tuple[int, int], SiteRecord]:
     """One complete record of this run per (stage, site); attempts that died while writing are passed over."""
-    found: dict[tuple[int, int], CommitRecord] = {}
+    found: dict[tuple[int, int], SiteRecord] = {}
     for name in store.list(record_directory(epoch)):
         if not name.split("-", 2)[-1].startswith(token):
             continue
         path = f"{record_directory(epoch)}/{name}"
         try:
-            record = CommitRecord.from_json(unseal(store.read(path), path))
+            record = SiteRecord.from_json(unseal(store.read(path), path))
         except DamagedError:
             continue
         found.setdefault((record.stage, record.site), record)
@@ -175,6 +182,6 @@ def read_records(store: Store, epoch: int, token: str = "") -> dict[tuple[int, i
 
 
 def missing_sites(
-    records: dict[tuple[int, int], CommitRecord], expected: Iterable[tuple[int, int]]
+    records: dict[tuple[int, int], SiteRecord], expected: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     return [key for key in expected if key not in records]

@@ -1,8 +1,8 @@
 """Which partition groups are in memory where memory is limited and groups take turns (Flux section 6).
 
 Metadata of an epoch. Segments are files in any case; a group "on disk" is one whose state a batch does not touch, so
-its pages need no memory, and whose rows wait (`fluxen.operators.backlog`). Whose turn it is, is decided between two
-batches in `fluxen.control.rotation`.
+its pages need no memory, and whose rows wait (`fluxen.site.backlog`). Whose turn it is, is decided between two
+batches in `fluxen.control.memory.rotation`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fluxen.arrays import Ints, Json, Mask
 from fluxen.state.routing import mask_of, ranges
-from fluxen.typing import Ints, Json, Mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,6 +1,6 @@
 """Which partition group a key hash belongs to and which site owns it.
 
-Spark evaluates the same two functions as SQL expressions in `fluxen.spark.split`; a test holds the two together.
+Spark evaluates the same two functions as SQL expressions in `fluxen.spark.route`; a test holds the two together.
 
 A partition group is a contiguous interval of key hashes: group = floor((h + 2^63) / 2^64 * P), computed on the upper
 32 bits. So rows sorted by hash are sorted by group as well, a group is one slice of a segment, and neither an index
@@ -20,13 +20,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fluxen.arrays import Groups, Ints, Json, Mask
 from fluxen.errors import ConfigError
-from fluxen.typing import Groups, Ints, Json, Mask
 
 MAX_PARTITIONS = 4096
 MAX_SITES = 4096
-MAX_GROUPS = 1 << 20
-"""More than there are ever ids of groups: ordinary ones, heavy keys' own and copies of moving ones."""
 
 
 def base_group(h: Ints, partitions: int) -> Groups:

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fluxen.arrays import MAX_TIME, MIN_TIME, Ints, Json
 from fluxen.errors import CheckpointError, DamagedError
-from fluxen.state.routing import MAX_GROUPS, base_group
+from fluxen.state.routing import base_group
 from fluxen.state.store import Store, checksum, damaged, missing
-from fluxen.typing import MAX_TIME, MIN_TIME, Ints, Json
 
 VERSION = 1
 H, H2, T = "_h", "_h2", "_t"
@@ -32,7 +32,8 @@ _METADATA = b"fluxen"
 _OFFSETS = b"fluxen.offsets"
 _BLOCK = 1 << 20
 
-Compression = Literal["none", "zstd"]
+SegmentKind = Literal["state", "buffer", "generation"]
+"""State the operator sees, rows that wait to be processed, or a generation of state on disk, out of its sight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class SegmentRef:
 
     name: str
     side: int
+    """of the operator; of buffered rows, the number of their input"""
     rows: int
     bytes: int
     crc: int
@@ -51,8 +53,9 @@ class SegmentRef:
     """the epochs whose rows it holds: later runs shadow or follow earlier ones"""
     live: tuple[tuple[int, int], ...]
     """ranges of partition groups whose rows still count here; the others were merged into another segment"""
+    kind: SegmentKind = "state"
     generation: int = 0
-    """0 is active state; higher numbers are generations pushed to disk and out of the operator's sight"""
+    """which of its groups' generations (`fluxen.state.generations`), for this kind; 0 for the others"""
     packed: bool = False
     """compressed, to be read piece by piece (`fluxen.state.packed`), not mapped"""
     written: tuple[tuple[int, int], ...] | None = None
@@ -60,6 +63,8 @@ class SegmentRef:
     said. A group that is not among them has no row here, so making it live brings nothing back"""
 
     def __post_init__(self) -> None:
+        if (self.kind == "generation") != (self.generation > 0):
+            raise DamagedError(f"segment {self.name} is listed as {self.kind}, with generation {self.generation}")
         if self.written is None:
             object.__setattr__(self, "written", self.live)
 
@@ -69,7 +74,7 @@ class SegmentRef:
 
     @staticmethod
     def from_json(data: Json) -> SegmentRef:
-        written = data.get("written", [(0, MAX_GROUPS)])  # one that does not say may hold rows of any group
+        written = data["written"]
         return SegmentRef(**{**data, "live": _spans(data["live"]), "written": written and _spans(written)})
 
 
@@ -101,14 +106,13 @@ def write_segment(
     partitions: int,
     epochs: tuple[int, int],
     live: tuple[tuple[int, int], ...],
-    generation: int = 0,
-    compression: Compression = "none",
+    kind: SegmentKind = "state",
 ) -> SegmentRef:
     """Write rows that are already sorted by `_h` as a new segment."""
     t_min, t_max = time_range(column(table, T))
     offsets = _group_offsets(column(table, H), partitions)
     described = {"version": VERSION, "side": side, "rows": table.num_rows, "t_min": t_min, "t_max": t_max}
-    size, crc = publish(store, name, _encode(table, described, offsets, compression))
+    size, crc = publish(store, name, _encode(table, described, offsets))
     return SegmentRef(
         name=name,
         side=side,
@@ -120,11 +124,11 @@ def write_segment(
         first_epoch=epochs[0],
         last_epoch=epochs[1],
         live=live,
-        generation=generation,
+        kind=kind,
     )
 
 
-class Pieces:
+class BufferSink:
     """What pyarrow writes, as it comes: the buffers themselves, not a copy of them."""
 
     closed = False
@@ -193,11 +197,10 @@ def _group_offsets(h: Ints, partitions: int) -> Ints:
     return found
 
 
-def _encode(table: pa.Table, described: Json, offsets: Ints, compression: Compression) -> list[pa.Buffer]:
+def _encode(table: pa.Table, described: Json, offsets: Ints) -> list[pa.Buffer]:
     metadata = {_METADATA: json.dumps(described).encode(), _OFFSETS: offsets.tobytes()}
-    sink = Pieces()
-    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-    with pa.ipc.new_file(sink, table.schema.with_metadata(metadata), options=options) as writer:
+    sink = BufferSink()
+    with pa.ipc.new_file(sink, table.schema.with_metadata(metadata)) as writer:
         writer.write_table(table.combine_chunks(), max_chunksize=max(table.num_rows, 1))
     return sink.taken()
 

@@ -5,7 +5,7 @@ notation covers binary trees of any shape, the m-way join (one node over all inp
 inner node but the root keeps its results as state; that state is known by the set of inputs it combines, so two trees
 share the states whose sets they share (Zhu and Rundensteiner, section 4.1, call them matching states).
 
-`fluxen.operators.tree` runs trees, `fluxen.control.optimizer` chooses them.
+`fluxen.operators.join.tree` runs trees, `fluxen.control.plans.optimizer` chooses them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fluxen.arrays import Groups, Ints, Json, Mask
 from fluxen.errors import DamagedError
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
-from fluxen.typing import Groups, Ints, Json, Mask
 
 Tree: TypeAlias = int | tuple["Tree", ...]
 _TOKEN = re.compile(r"\(|\)|\w+")
@@ -126,7 +126,7 @@ class Track:
     """the one key hash it covers, if the group is a heavy key's own"""
     without: tuple[int, ...]
     """key hashes that had groups of their own when the move began"""
-    since: int
+    old_until_epoch: int
     """the last epoch whose rows are old"""
     tree: str
     """the tree its state was built for; empty for operators without trees"""

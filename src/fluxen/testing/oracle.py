@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,21 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluxen.operators.functions import Aggregate
+from fluxen.operators.aggregate.functions import Aggregate
+from fluxen.testing.functions import Row, aggregated, micros, sortable
 
-Row = dict[str, Any]
 Batches = Sequence[pa.Table]
 _EPOCH = datetime(1970, 1, 1)
 _EVER = -(2**61)
 """Before every event time: that of a row without one."""
-
-
-def micros(value: Any) -> int | None:
-    """A timestamp as microseconds since 1970."""
-    if value is None:
-        return None
-    since: timedelta = value.replace(tzinfo=None) - _EPOCH
-    return since // timedelta(microseconds=1)
 
 
 def on_time(
@@ -81,6 +72,62 @@ def join(
             if fits(times):
                 results.append(_joined(names, rows, on))
     return results
+
+
+def outer(
+    how: str,
+    inputs: Mapping[str, Batches],
+    on: Mapping[str, Sequence[str]],
+    time: Mapping[str, str] | None,
+    bounds: tuple[int | None, int | None] = (None, None),
+    *,
+    matches: Callable[[Row, Row], bool] = lambda left, right: True,
+    lateness: int = 0,
+    everything: bool = False,
+) -> list[Row]:
+    """A left, right, full, semi or anti join of two inputs, with `bounds` on the second time less the first.
+
+    Rows without a partner are there if the final watermark says that none can come, or `everything` is asked for.
+    """
+    (first, second), (low, high) = inputs, bounds
+    clock = {name: time[name] if time else None for name in inputs}
+    rows = {
+        name: list(itertools.chain.from_iterable(on_time(inputs[name], clock[name], lateness, on[name])[0]))
+        for name in inputs
+    }
+
+    def partners(left: Row, right: Row) -> bool:
+        apart = (micros(right[time[second]]) or 0) - (micros(left[time[first]]) or 0) if time else 0
+        near = (low is None or apart >= low) and (high is None or apart <= high)
+        keys = zip(on[first], on[second])
+        return near and all(_canonical(left[a]) == _canonical(right[b]) for a, b in keys) and matches(left, right)
+
+    met = [
+        (i, j) for i, left in enumerate(rows[first]) for j, right in enumerate(rows[second]) if partners(left, right)
+    ]
+    some = {first: {i for i, _ in met}, second: {j for _, j in met}}
+
+    def alone(name: str, other: str, reach: int | None) -> list[Row]:
+        """Rows without a partner; `reach` is how much later than they one may be."""
+        mark = (_watermarks([*inputs[other], inputs[other][-1].slice(0, 0)], clock[other], lateness))[-1]
+        single = [row for i, row in enumerate(rows[name]) if i not in some[name]]
+        closed = [
+            row for row in single if everything or (reach is not None and _stamped(row, clock[name]) + reach < mark)
+        ]
+        needed = [*on[name], *([clock[name]] if time else [])]
+        whole = itertools.chain.from_iterable(table.to_pylist() for table in inputs[name])
+        return closed + [row for row in whole if any(row[column] is None for column in needed)]
+
+    left_alone = alone(first, second, high) if how in ("left", "full", "anti") else []
+    right_alone = alone(second, first, None if low is None else -low) if how in ("right", "full") else []
+    if how in ("semi", "anti"):
+        kept = [rows[first][i] for i in sorted(some[first])] if how == "semi" else left_alone
+        return [_joined([first], [row], on) for row in kept]
+    pairs = [(rows[first][i], rows[second][j]) for i, j in met]
+    nothing = [dict.fromkeys(inputs[name][0].column_names) for name in (first, second)]
+    pairs += [(row, nothing[1]) for row in left_alone]
+    pairs += [({**nothing[0], **{a: row[b] for a, b in zip(on[first], on[second])}}, row) for row in right_alone]
+    return [_joined([first, second], pair, on) for pair in pairs]
 
 
 def _joined(names: Sequence[str], rows: Sequence[Row], on: Mapping[str, Sequence[str]]) -> Row:
@@ -138,7 +185,7 @@ def running(
             updated[key] = max(now, updated.get(key, now))
         for key, row in touched.items():
             ordered = sorted(groups[key], key=lambda r: _order(r, time, []))
-            results.append({**{c: row[c] for c in by}, **_aggregates(ordered, time, aggregates)})
+            results.append({**{c: row[c] for c in by}, **aggregated(ordered, time, aggregates)})
     return results
 
 
@@ -174,7 +221,7 @@ def last(
             shown = {column: row[column] for column in by}
             if time and time not in by:
                 shown[time] = row[time]
-            results.append({**shown, **_aggregates(counted, None, aggregates)})
+            results.append({**shown, **aggregated(counted, None, aggregates)})
     return results
 
 
@@ -189,28 +236,70 @@ def tumbling(
     everything: bool = False,
 ) -> list[Row]:
     """Windows that the final watermark has closed (or all of them), each once."""
-    watermark: int | None = None
-    seen: int | None = None
+    return windowed(batches, by, time, aggregates, ends=(size, size), lateness=lateness, everything=everything)
+
+
+def windowed(
+    batches: Batches,
+    by: Sequence[str],
+    time: str,
+    aggregates: Mapping[str, Aggregate],
+    *,
+    ends: tuple[int, int] | str,
+    update: bool = False,
+    lateness: int = 0,
+    everything: bool = False,
+) -> list[Row]:
+    """Groups that the final watermark has closed (or all of them), each once; or after each batch those it changed.
+
+    `ends` says when: (size, slide) of windows, or the column of `by` whose value (or the `end` of it) is the time.
+    """
+    size = 0 if isinstance(ends, str) else ends[0]
+    watermark, seen = _EVER, _EVER
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for table in batches:
-        for row in table.to_pylist():
-            t = micros(row[time])
-            if t is None:
-                continue
-            end = (t // size + 1) * size
-            if watermark is None or end > watermark:
-                groups[(end, *(_canonical(row[column]) for column in by))].append(row)
-            seen = t if seen is None else max(seen, t)
-        watermark = None if seen is None else seen - lateness
     results = []
-    for (end, *_), rows in groups.items():
-        if everything or (watermark is not None and end <= watermark):
-            ordered = sorted(rows, key=lambda r: _order(r, time, []))
-            shown = {column: rows[0][column] for column in by}
-            zone = rows[0][time].tzinfo
-            window = {"start": _stamp(end - size, zone), "end": _stamp(end, zone)}
-            results.append({**shown, "window": window, **_aggregates(ordered, time, aggregates)})
+    for table in batches:
+        changed: dict[tuple[Any, ...], None] = {}
+        for row in table.to_pylist():
+            key = tuple(_canonical(row[column]) for column in by)
+            t = micros(row[time])
+            for end in [_closing(row[ends])] if isinstance(ends, str) else _ends(t, *ends):
+                if end > watermark:
+                    groups[(end, *map(repr, key))].append(row)
+                    changed[(end, *map(repr, key))] = None
+            seen = seen if t is None else max(seen, t)
+        if update:
+            results += [_group(key[0], groups[key], by, time, aggregates, size) for key in changed]
+        watermark = max(watermark, seen - lateness)
+    if not update:
+        closed = [key for key in groups if everything or key[0] <= watermark]
+        results = [_group(key[0], groups[key], by, time, aggregates, size) for key in closed]
     return results
+
+
+def _ends(t: int | None, size: int, slide: int) -> list[int]:
+    """The ends of all windows that a time is in."""
+    if t is None:
+        return []
+    newest = t // slide * slide
+    return [start + size for start in range(newest, newest - size, -slide) if start <= t < start + size]
+
+
+def _closing(value: Any) -> int:
+    """When the group of this value closes; that of a null only at the end."""
+    moment = micros(value["end"] if isinstance(value, dict) else value)
+    return -_EVER if moment is None else moment
+
+
+def _group(
+    end: int, rows: Sequence[Row], by: Sequence[str], time: str, aggregates: Mapping[str, Aggregate], size: int
+) -> Row:
+    ordered = sorted(rows, key=lambda r: _order(r, time, []))
+    shown = {column: rows[0][column] for column in by}
+    if size:
+        zone = rows[0][time].tzinfo
+        shown["window"] = {"start": _stamp(end - size, zone), "end": _stamp(end, zone)}
+    return {**shown, **aggregated(ordered, time, aggregates)}
 
 
 def _stamp(value: int, zone: Any) -> datetime:
@@ -235,50 +324,8 @@ def distinct(batches: Batches, by: Sequence[str], time: str | None, within: int 
 
 def _order(row: Row, time: str | None, values: Iterable[str]) -> tuple[Any, ...]:
     t = micros(row[time]) if time else None
-    ties = [(row[name] is None, *_sortable(row[name])) for name in values]
+    ties = [(row[name] is None, *sortable(row[name])) for name in values]
     return (-(2**61) if t is None else t, *ties)
-
-
-def _sortable(value: Any) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, float) and math.isnan(value):
-        return (1, 0.0)
-    return (0, value)
-
-
-def _aggregates(rows: Sequence[Row], time: str | None, aggregates: Mapping[str, Aggregate]) -> Row:
-    return {name: _aggregate(rows, time, aggregate) for name, aggregate in aggregates.items()}
-
-
-def _aggregate(rows: Sequence[Row], time: str | None, aggregate: Aggregate) -> Any:
-    if aggregate.column is None:
-        return len(rows)
-    column = aggregate.column
-    if aggregate.kind in ("first", "last"):
-        return _edge(rows, time, column, aggregate.kind == "last")
-    values = [row[column] for row in rows if row[column] is not None]
-    if aggregate.kind == "count":
-        return len(values)
-    if not values:
-        return None
-    if aggregate.kind == "min":
-        return min(values, key=_sortable)
-    if aggregate.kind == "max":
-        return max(values, key=_sortable)
-    if aggregate.kind == "sum":
-        return math.fsum(values) if isinstance(values[0], float) else sum(values)
-    numbers = [float(value) for value in values]
-    if aggregate.kind == "avg":
-        return math.fsum(numbers) / len(numbers)
-    return statistics.stdev(numbers) if len(numbers) > 1 else None
-
-
-def _edge(rows: Sequence[Row], time: str | None, column: str, latest: bool) -> Any:
-    if time is None:  # the rows' own order decides
-        return rows[-1 if latest else 0][column]
-    pick = max if latest else min
-    return pick(rows, key=lambda r: (micros(r[time]), r[column] is not None, *_sortable(r[column])))[column]
 
 
 def canonical_rows(rows: Iterable[Row], digits: int = 9) -> list[str]:
@@ -290,7 +337,9 @@ def _rounded(value: Any, digits: int) -> Any:
     if isinstance(value, float):
         if math.isnan(value) or math.isinf(value):
             return str(value)
-        return float(f"%.{digits}g" % (value + 0.0)) + 0.0
+        # off the ties: short decimals lie on them, and which way they round is a matter of the last bit
+        off = 1.0 if digits > 12 else 1.0 + 3e-13
+        return float(f"%.{digits}g" % (value * off)) + 0.0
     if isinstance(value, datetime):
         return micros(value)
     if isinstance(value, dict):

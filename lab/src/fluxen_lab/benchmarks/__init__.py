@@ -1,0 +1,27 @@
+"""Measurements against Spark's own operators, behind `fluxen bench` (commands/bench.py).
+
+aggregate.py, join.py, growth.py, move.py, overflow.py, replan.py and skew.py each hold one benchmark; rows come from
+`fluxen_lab.datagen`. runner.py runs each engine in a process of its own, oracle.py and compare.py check the results,
+report.py shapes the JSON. Only the folder spark/ imports pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fluxen_lab.benchmarks import aggregate, growth, join, move, overflow, replan, skew
+from fluxen_lab.benchmarks.context import Context, Options
+
+__all__ = ["BENCHES", "SEARCHABLE", "Context", "Options"]
+
+BENCHES: dict[str, Callable[[Context], dict[str, Any]]] = {
+    "aggregate": aggregate.run,
+    "growth": growth.run,
+    "join": join.run,
+    "memory": overflow.run,
+    "move": move.run,
+    "replan": replan.run,
+    "skew": skew.run,
+}
+SEARCHABLE = frozenset({"aggregate", "join"})

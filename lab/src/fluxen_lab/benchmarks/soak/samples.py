@@ -1,0 +1,97 @@
+"""What is looked at every few batches of a soak run, and how: nothing here is the engine's own word."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from fluxen.state import events as event_log
+
+__all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "compress", "load", "resident_mb"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A checkpoint's files and bytes, its newest epoch file's bytes, and how many events its log holds."""
+
+    files: int
+    bytes: int
+    epoch: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look. Sizes are those of the checkpoint without Spark's own logs; memory is resident megabytes."""
+
+    batch: int
+    files: int
+    disk_kb: float
+    epoch_kb: float
+    events: int
+    driver_mb: float
+    workers_mb: float
+    batch_ms: float
+
+    @staticmethod
+    def of(*, batch: int, size: Size, driver_mb: float, workers_mb: float, batch_ms: float) -> Sample:
+        return Sample(
+            batch=batch,
+            files=size.files,
+            disk_kb=size.bytes / 1e3,
+            epoch_kb=size.epoch / 1e3,
+            events=size.events,
+            driver_mb=driver_mb,
+            workers_mb=workers_mb,
+            batch_ms=batch_ms,
+        )
+
+    def line(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+
+COLUMNS = tuple(field.name for field in fields(Sample) if field.name != "batch")
+
+
+def compress() -> None:
+    """Shorten the log of events as the month is shortened: so few batches would not fill it otherwise."""
+    event_log.SMALL, event_log.ROLLED, event_log.MOST = 4, 8, 16
+
+
+def load(path: Path) -> list[Sample]:
+    return [Sample(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def checkpoint_size(root: Path) -> Size:
+    """What is below a checkpoint, Spark's own logs aside."""
+    files, total, events, newest = 0, 0, 0, (-1.0, 0)
+    for directory, below, names in os.walk(root):
+        if Path(directory) == root:
+            below[:] = [name for name in below if name != "spark"]
+        part = os.path.relpath(directory, root).split(os.sep)[0]
+        for name in names:
+            try:
+                size = os.stat(os.path.join(directory, name)).st_size
+            except FileNotFoundError:
+                continue
+            files += 1
+            total += size
+            events += _entries(Path(directory, name)) if part == "events" and name.endswith(".json") else 0
+            if part == "epochs" and name.endswith(".json"):
+                newest = max(newest, (float(name[:-5].split("-")[0]), size))
+    return Size(files=files, bytes=total, epoch=newest[1], events=events)
+
+
+def _entries(path: Path) -> int:
+    """Events in one file of the log; none if it has been rolled up meanwhile."""
+    try:
+        return len(json.loads(path.read_text().splitlines()[0])["events"])
+    except FileNotFoundError:
+        return 0
+
+
+def resident_mb(pid: int) -> float:
+    pages = int((Path("/proc") / str(pid) / "statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

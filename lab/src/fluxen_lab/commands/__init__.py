@@ -1,0 +1,1 @@
+"""The subcommands `fluxen bench` and `fluxen figure`."""

@@ -1,0 +1,1 @@
+"""Slow sites and distant disks, for experiments."""

@@ -1,0 +1,1 @@
+"""The papers' evaluations, reproduced: one subpackage per paper, found by `fluxen_lab.figures.figure`."""

@@ -1,0 +1,1 @@
+"""Which keys are hot, and which site owns which key."""

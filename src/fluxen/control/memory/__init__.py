@@ -1,0 +1,1 @@
+"""What stays in memory, what waits and what goes to disk."""

@@ -1,0 +1,1 @@
+"""How groups move between sites."""

@@ -1,0 +1,1 @@
+"""Which join tree each site runs."""

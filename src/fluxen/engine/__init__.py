@@ -1,0 +1,1 @@
+"""The epoch loop over a runtime, and the graph of stages."""

@@ -1,0 +1,59 @@
+"""A query in a few lines: what each stage does, which state it keeps, and when that goes.
+
+Meant for people who are about to let a query run for weeks: state that never expires is named as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxen.control.stage import Stage
+from fluxen.engine.checks import named
+from fluxen.engine.options import AdaptOptions
+from fluxen.operators.base import Operator
+
+__all__ = ["explained"]
+
+
+def explained(options: AdaptOptions, stages: Sequence[Stage]) -> str:
+    lines = [_adapting(options)]
+    for number, stage in enumerate(stages):
+        lines.append(f"{named(number, stage.operator)} {_by(stage.operator)}{_after(stage)}")
+        clock = "the time of batches" if stage.on_arrival else "event time"
+        lines += [f"  state: {line}" for line in stage.operator.keeps(clock)]
+    return "\n".join(lines)
+
+
+def _adapting(options: AdaptOptions) -> str:
+    parts = [f"{'as many sites as cores' if options.sites is None else f'{options.sites} sites'}"]
+    parts.append(f"{options.partitions} partition groups")
+    for name, chosen in (("policy", options.policy), ("partitioner", options.partitioner)):
+        if chosen is not None:
+            parts.append(f"{name} {type(chosen).__name__}")
+    if options.memory_per_site is not None:
+        parts.append(f"memory_per_site {options.memory_per_site}, shared by the stages")
+    return f"fluxen: {', '.join(parts)}"
+
+
+def _by(operator: Operator) -> str:
+    """Keys and event time in the user's words."""
+    identity = operator.identity()
+    if "on" in identity:
+        inputs = zip(identity["inputs"], identity["on"], identity["time"])
+        return "of " + ", ".join(f"{name} on {_listed(keys)}{_timed(time)}" for name, keys, time in inputs)
+    keys = identity.get("by")
+    return f"by {_listed(keys)}{_timed(identity.get('time'))}" if keys else "of rows in any order"
+
+
+def _after(stage: Stage) -> str:
+    """Which stages' results it reads."""
+    fed = sorted({feed.stage + 1 for feed in stage.feeds if feed.stage is not None})
+    return f", after stage {' and '.join(map(str, fed))}" if fed else ""
+
+
+def _listed(described: Sequence[str]) -> str:
+    return ", ".join(column.rsplit(" ", 1)[0] for column in described)
+
+
+def _timed(time: str | None) -> str:
+    return "" if time is None else f" (time {time})"

@@ -1,0 +1,159 @@
+"""What `adapt()` takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Literal
+
+from fluxen.control.memory.rotation import Memory
+from fluxen.control.plans.optimizer import Optimizer
+from fluxen.control.plans.replanning import MoveProtocol
+from fluxen.durations import microseconds
+from fluxen.errors import ConfigError
+from fluxen.partitioning.base import Partitioner
+from fluxen.partitioning.registry import PARTITIONERS
+from fluxen.policies.base import Policy
+from fluxen.policies.registry import POLICIES
+from fluxen.site.context import SkewBuffer
+from fluxen.state.routing import Routing
+from fluxen.state.sorted_run import MAX_MERGED_BYTES
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+MERGED_SHARE = 4
+"""Percent of a site's memory that one merged run may take."""
+PIECE_SHARE = 2
+"""Percent of a site's memory that the rows worked on at a time may take."""
+LEAST_PIECE = 1 << 20
+"""Bytes of rows below which working piece by piece costs more time than memory is worth."""
+PARTITIONS = 256
+"""Partition groups of a query that says nothing about them."""
+
+
+class Unset(Enum):
+    """An option that was not named, which is not the same as None."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+def given_options(**options: Any) -> dict[str, Any]:
+    """Those of the options that were named."""
+    return {name: value for name, value in options.items() if value is not UNSET}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptOptions:
+    """How a query runs and adapts; `Query.adapt` shows each.
+
+    Each option is checked here by itself, those that depend on each other or on the stages in `fluxen.engine.checks`.
+    """
+
+    sites: int | None = None
+    partitions: int = PARTITIONS
+    memory_per_site: str | int | Sequence[str | int] | None = None
+    policy: Policy | None = None
+    partitioner: Partitioner | None = None
+    placement: tuple[float, ...] | None = None
+    time_budget: str | timedelta | None = None
+    skew_buffer: str | int | None = None
+    clock: Literal["wall", "event"] = "wall"
+    move_protocol: MoveProtocol = "auto"
+    replan: bool | Optimizer | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy is not None:
+            object.__setattr__(self, "policy", POLICIES.make(self.policy))
+        if self.partitioner is not None:
+            object.__setattr__(self, "partitioner", PARTITIONERS.make(self.partitioner))
+        _one_of("clock", self.clock, ("wall", "event"))
+        _one_of("move_protocol", self.move_protocol, ("auto", "mslb", "ptlb"))
+        if self.replan is not None and not isinstance(self.replan, bool | Optimizer):
+            raise ConfigError(f"replan must be True, False or an Optimizer, got {self.replan!r}")
+        for name, value in (("sites", self.sites), ("partitions", self.partitions)):
+            if value is not None and type(value) is not int:
+                raise ConfigError(f"{name} must be a whole number, got {value!r}")
+        Routing.even(partitions=self.partitions, sites=1)
+        if self.sites is not None and self.sites < 1:
+            raise ConfigError(f"sites must be at least 1, got {self.sites}")
+        _ = self.memory, self.buffer
+        if self.placement is not None:
+            object.__setattr__(self, "placement", tuple(self.placement))
+            shares = len(self.placement)
+            Routing.even(partitions=max(self.partitions, shares), sites=shares).shared(self.placement)
+
+    def shared_by(self, stages: int) -> AdaptOptions:
+        """The same options with the part of the memory that each of so many stages has to itself."""
+        if self.memory is None or stages < 2:
+            return self
+        given = [self.memory] if isinstance(self.memory, int) else list(self.memory)
+        parts = [max(size // stages, 1) for size in given]
+        return replace(self, memory_per_site=parts[0] if isinstance(self.memory, int) else parts)
+
+    @property
+    def memory(self) -> Memory | None:
+        """`memory_per_site` in bytes."""
+        given = self.memory_per_site
+        if given is None or isinstance(given, str | int):
+            return None if given is None else parse_size(given)
+        if not given:
+            raise ConfigError("memory_per_site is an empty list; give a size, or one for each site")
+        return tuple(parse_size(size) for size in given)
+
+    @property
+    def buffer(self) -> SkewBuffer | None:
+        """`time_budget` and `skew_buffer` as sites take them."""
+        if self.time_budget is None and self.skew_buffer is None:
+            return None
+        size = parse_size("64m" if self.skew_buffer is None else self.skew_buffer, "skew_buffer")
+        if self.time_budget is None:
+            return SkewBuffer(seconds=None, bytes=size)
+        return SkewBuffer(seconds=microseconds(self.time_budget, "time_budget", positive=True) / 1e6, bytes=size)
+
+    @property
+    def merge_limit(self) -> int:
+        """Bytes up to which runs are merged: a merge holds its rows several times over."""
+        if self.memory is None:
+            return MAX_MERGED_BYTES
+        return max(MERGED_SHARE * self._least_memory // 100, 1 << 16)
+
+    @property
+    def piece_bytes(self) -> int | None:
+        """Bytes of rows a site works on at a time, whether it gathers, emits, packs or cleans up; None for no limit."""
+        return None if self.memory is None else max(PIECE_SHARE * self._least_memory // 100, LEAST_PIECE)
+
+    @property
+    def _least_memory(self) -> int:
+        assert self.memory is not None
+        return self.memory if isinstance(self.memory, int) else min(self.memory)
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        *most, last = map(repr, known)
+        raise ConfigError(f"{name} must be {', '.join(most)} or {last}, got {value!r}")
+
+
+def parse_size(size: str | int, what: str = "memory_per_site") -> int:
+    """Bytes of "256m", "2g" or a number.
+
+    >>> parse_size("1k")
+    1024
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        value = size
+    else:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([bkmgt]?)i?b?\s*", str(size).lower())
+        if not match:
+            raise ConfigError(f"{what} is not a size: {size!r}; write it like '256m' or '2g'")
+        value = int(float(match.group(1)) * _SIZES[match.group(2)])
+    if value <= 0:
+        raise ConfigError(f"{what} must be positive, got {size!r}")
+    return value

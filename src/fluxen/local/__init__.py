@@ -1,0 +1,1 @@
+"""A runtime in one process, without Java."""

@@ -1,0 +1,1 @@
+"""m-way joins, at once or as trees."""

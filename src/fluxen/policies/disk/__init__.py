@@ -1,0 +1,1 @@
+"""Which state goes to disk, and which moves instead."""

@@ -1,0 +1,1 @@
+"""Flux: balance load and memory by swapping partition groups in pairs."""

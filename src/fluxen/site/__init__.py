@@ -1,0 +1,1 @@
+"""One site's share of one batch."""

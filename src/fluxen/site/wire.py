@@ -1,0 +1,121 @@
+"""How rows of several inputs travel to their sites in one shuffle.
+
+All inputs share one set of columns: `_in` tells which input a row is from, `_h` (and `_h2`) carry the key hash, `_t`
+the event time, and payload columns of one type share slots, so three inputs of one schema cost no more than one.
+A row of a join whose key is null joins nothing and travels only for its event time: its `_in` is that of its input plus
+the number of inputs. Every site also gets marker rows, whose `_in` is -1 less the site's index: a site without rows
+still runs and knows which one it is. Spark builds this layout in `fluxen.spark.plan.layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fluxen.arrays import Ints
+from fluxen.errors import FluxenError
+from fluxen.operators.base import EMIT_ROWS, Input
+from fluxen.state.segment import H2, H, T
+
+IN, WEIGHT = "_in", "_n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The layout of one stage's input."""
+
+    inputs: tuple[tuple[tuple[str, str], ...], ...]
+    """per input: (column, slot) pairs"""
+    exact: bool
+    """one 64-bit hash determines the key, so there is no second one"""
+    weighted: bool = False
+
+
+def assign_slots(types: list[list[tuple[str, str]]]) -> tuple[list[list[tuple[str, str]]], dict[str, str]]:
+    """Give each input's (column, type) pairs slots by type; returns (column, slot) pairs and each slot's type.
+
+    >>> assign_slots([[("x", "double"), ("s", "string")], [("y", "double")]])
+    ([[('x', '_0'), ('s', '_1')], [('y', '_0')]], {'_0': 'double', '_1': 'string'})
+    """
+    slots: dict[str, str] = {}
+    by_type: dict[str, list[str]] = {}
+    placed = []
+    for columns in types:
+        used: dict[str, int] = {}
+        pairs = []
+        for name, kind in columns:
+            at = used.get(kind, 0)
+            used[kind] = at + 1
+            owned = by_type.setdefault(kind, [])
+            if at == len(owned):
+                owned.append(f"_{len(slots)}")
+                slots[owned[at]] = kind
+            pairs.append((name, owned[at]))
+        placed.append(pairs)
+    return placed, slots
+
+
+def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, list[Input]]:
+    """The site's index and the new rows of each input; no index if there is no row at all."""
+    received = [batch for batch in batches if batch.num_rows]
+    if not received:
+        return None, []
+    table = pa.Table.from_batches(received).combine_chunks()
+    source = table.column(IN).to_numpy()
+    h = table.column(H).to_numpy()
+    hidden = _hidden(table, source, len(wire.inputs))
+    inputs = []
+    for number, pairs in enumerate(wire.inputs):
+        rows = np.flatnonzero(source == number)
+        part = table.select([slot for _, slot in pairs]).rename_columns([name for name, _ in pairs])
+        inputs.append(
+            Input(
+                h[rows],
+                None if wire.exact else _ints(table, H2)[rows],
+                _ints(table, T)[rows],
+                _rows(part, rows),
+                _ints(table, WEIGHT)[rows] if wire.weighted else None,
+                hidden.get(number),
+            )
+        )
+    return _marked(source[source < 0]), inputs
+
+
+def rechunk(table: pa.Table) -> list[pa.RecordBatch]:
+    """A result table as record batches of bounded size."""
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=EMIT_ROWS)
+    return batches
+
+
+def _hidden(table: pa.Table, source: Ints, inputs: int) -> dict[int, int]:
+    """The latest event time of each input's rows without a key."""
+    keyless = np.flatnonzero(source >= inputs)
+    if len(keyless) == 0:
+        return {}
+    times, of = _ints(table, T)[keyless], source[keyless] - inputs
+    return {int(number): int(times[of == number].max()) for number in np.unique(of)}
+
+
+def _rows(table: pa.Table, rows: Ints) -> pa.Table:
+    """The rows of one input; those of one file lie together and need no copy."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        return table.slice(rows[0], len(rows))
+    return table.take(pa.array(rows))
+
+
+def _marked(markers: Ints) -> int:
+    if len(markers) == 0 or (markers != markers[0]).any():
+        raise FluxenError(
+            f"a site's input holds the marker rows of {len(np.unique(markers))} sites instead of one; the query's "
+            "shuffle was changed on the way (is adaptive query execution on?)"
+        )
+    return -1 - int(markers[0])
+
+
+def _ints(table: pa.Table, name: str) -> Ints:
+    column = table.column(name)
+    values: Ints = column.to_numpy() if column.null_count == 0 else column.fill_null(0).to_numpy()
+    return values

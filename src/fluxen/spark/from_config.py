@@ -1,0 +1,95 @@
+"""A query described in words, as a running query: what `fluxen run` does with a file.
+
+The words are a `fluxen.cli.query_file.QueryFile`; this module sees them only as attributes, so that imports keep going
+one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from fluxen.arrays import Json
+from fluxen.errors import QueryError
+from fluxen.operators.aggregate.functions import Aggregate
+from fluxen.spark.query import Query, aggregate, distinct, join
+from fluxen.spark.run import Run
+
+
+class Described(Protocol):
+    """A query in words."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sources(self) -> Mapping[str, Json]: ...
+    @property
+    def join(self) -> Json | None: ...
+    @property
+    def distinct(self) -> Json | None: ...
+    @property
+    def aggregate(self) -> Json | None: ...
+    @property
+    def aggregates(self) -> Mapping[str, Aggregate]: ...
+    @property
+    def adapt(self) -> Json: ...
+    @property
+    def sink(self) -> Json: ...
+    @property
+    def trigger(self) -> Json: ...
+
+
+def start(spark: SparkSession, described: Described) -> Run:
+    """Build the query and start it."""
+    sink = described.sink
+    writer = build(spark, described).writeStream.format(sink["format"]).options(**sink["options"])
+    writer.option("checkpointLocation", sink["checkpoint"]).queryName(described.name).trigger(**described.trigger)
+    if sink.get("partition_by"):
+        writer.partitionBy(*_listed(sink["partition_by"]))
+    return writer.start(sink.get("path"))
+
+
+def build(spark: SparkSession, described: Described) -> Query:
+    streams = {name: _stream(spark, name, source) for name, source in described.sources.items()}
+    (first, *_) = streams.values()
+    if described.join is not None:
+        query: Query = join(streams, **described.join)
+        if described.aggregate is not None:
+            query = query.aggregate(**_keywords(described))
+    elif described.distinct is not None:
+        query = distinct(first, **described.distinct)
+    else:
+        query = aggregate(first, **_keywords(described))
+    return query.adapt(**described.adapt)
+
+
+def _keywords(described: Described) -> Json:
+    """What aggregate() takes: the table's keys, and each of its values by name."""
+    table = described.aggregate or {}
+    return {**{name: value for name, value in table.items() if name != "values"}, "aggregates": described.aggregates}
+
+
+def _stream(spark: SparkSession, name: str, source: Json) -> DataFrame:
+    try:
+        reader = spark.readStream.format(source["format"]).options(**source["options"])
+        schema = source.get("schema") or _schema(spark, source)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.load(source.get("path"))
+    except AnalysisException as error:
+        line = str(error).splitlines()[0]
+        raise QueryError(f"source {name!r} cannot be read: {line}; check its format, path and schema") from error
+
+
+def _schema(spark: SparkSession, source: Json) -> Any:
+    """Files of a format that says what it holds tell their own schema; Spark asks for it when streaming."""
+    if source["format"] not in ("parquet", "orc"):
+        return None
+    return spark.read.format(source["format"]).load(source.get("path")).schema
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)

@@ -1,0 +1,1 @@
+"""From words and DataFrames to stages."""

@@ -1,0 +1,265 @@
+"""Event times of a source's rows, whatever becomes of the rows on their way to the first stage.
+
+A filter that lets few rows through must not hold the watermark back, so the latest event time is taken below it: Spark
+observes it (`DataFrame.observe`) while the batch runs. That costs a little per row and is done only where there is such
+a filter. The plan is walked and rebuilt through Py4J: projections, aliases and views are passed, renamed columns are
+followed, and so is one expression that computes the time. A filter on the time itself says which times are to be
+believed, and `withWatermark()` says where to look: nothing below them counts. Where a plan has another shape (a union,
+a join with a static table) the rows that reach the sites count, as without filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+from pyspark.sql.streaming import StreamingQuery
+
+from fluxen.durations import microseconds
+from fluxen.errors import QueryError
+from fluxen.spark.plan.layout import field
+
+DELAY = "spark.watermarkDelayMs"
+"""Where Spark notes, in a column's metadata, the delay that withWatermark() gave it."""
+_PASSED = ("Project", "Filter", "SubqueryAlias", "View")
+_ROW_BY_ROW = (*_PASSED, "Generate")
+
+
+# ---- withWatermark()
+
+
+def lateness_of(df: DataFrame, time: str | None, given: str | timedelta | None, what: str, whose: str) -> int:
+    """An input's lateness: what the user gave, or the delay of its withWatermark(); both must agree."""
+    stated = None if given is None else microseconds(given, what)
+    if stated and time is None:
+        raise QueryError(f"{what} needs the event time: pass time='column'")
+    marked = {found.name: found.metadata[DELAY] for found in df.schema.fields if DELAY in found.metadata}
+    if time not in marked:
+        column = next(iter(marked), None) or _watermarked(df._jdf.queryExecution().analyzed())
+        if column is not None:
+            raise QueryError(
+                f"{whose} has withWatermark() on column {column!r}, but its time is {time!r}; pass time={column!r}, or "
+                "leave withWatermark() out and pass lateness"
+            )
+        return stated or 0
+    delay = int(marked[time]) * 1000
+    if stated is not None and stated != delay:
+        raise QueryError(
+            f"{whose} has withWatermark({time!r}, '{delay // 1000} milliseconds'), but {what} is {given!r}; leave one "
+            "of the two out"
+        )
+    return delay
+
+
+def _watermarked(plan: Any) -> str | None:
+    """The column of some withWatermark() in a plan."""
+    if plan.nodeName() == "EventTimeWatermark":
+        return str(plan.eventTime().name())
+    return next((name for child in _listed(plan.children()) if (name := _watermarked(child)) is not None), None)
+
+
+# ---- between two stages
+
+
+def row_by_row(df: DataFrame) -> str | None:
+    """What of a plan over an empty table is not done row by row; None if all of it is."""
+    plan = df._jdf.queryExecution().analyzed()
+    while (children := _listed(plan.children())) and plan.nodeName() in _ROW_BY_ROW:
+        (plan,) = children
+    return str(plan.nodeName()) if children else None
+
+
+def origin(df: DataFrame, column: str) -> str | None:
+    """The column of the table below that a column is, whatever its name has become; None if it is computed.
+
+    A field of a column is named with a dot, as in "window.start".
+    """
+    plan = df._jdf.queryExecution().analyzed()
+    expression = next(a for a in _listed(plan.output()) if a.name() == column)
+    made: dict[int, Any] = {}
+    while children := _listed(plan.children()):
+        if plan.nodeName() == "Project":
+            made.update(_computed(plan))
+        (plan,) = children
+    return _traced(expression, made, {a.exprId().id(): str(a.name()) for a in _listed(plan.output())})
+
+
+def _traced(expression: Any, made: dict[int, Any], named: dict[int, str]) -> str | None:
+    if _is_attribute(expression):
+        number = expression.exprId().id()
+        return _traced(made[number], made, named) if number in made else named.get(number)
+    if expression.nodeName() == "GetStructField":
+        whole = _traced(expression.child(), made, named)
+        return None if whole is None else f"{whole}.{expression.extractFieldName()}"
+    return None
+
+
+# ---- below the filters
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """An input whose source's latest event time is observed under a name."""
+
+    name: str
+    df: DataFrame
+
+
+def watched(df: DataFrame, time: str | None, name: str) -> Watched | None:
+    """The input with its rows' latest event time observed below its filters; None if none is to be looked below."""
+    if time is None:
+        return None
+    spark, plan = df.sparkSession, df._jdf.queryExecution().analyzed()
+    found = _below_filters(plan, next(a for a in _listed(plan.output()) if a.name() == time))
+    if found is None:
+        return None
+    above, node, moment = found
+    most = F.max(_column(spark, moment))
+    if isinstance(field(df, time, "event-time column").dataType, st.TimestampType):
+        most = F.unix_micros(most)
+    observed = _of_plan(spark, node).observe(name, most.alias("latest"))
+    rebuilt = observed._jdf.queryExecution().analyzed()
+    for upper in reversed(above):
+        rebuilt = upper.withNewChildren(_jvm(spark).PythonUtils.toSeq([rebuilt]))
+    return Watched(name, _of_plan(spark, rebuilt))
+
+
+def latest(query: StreamingQuery, spark: SparkSession, inputs: Sequence[Watched | None]) -> list[int | None]:
+    """Per input: the latest event time its source had in the batch that has just run, in microseconds."""
+    if not any(inputs):
+        return []
+    metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    return [None if known is None else _micros(spark, metrics.get(known.name)) for known in inputs]
+
+
+def _micros(spark: SparkSession, row: Any) -> int | None:
+    moment = None if row.isEmpty() else row.get().get(0)
+    if moment is None or isinstance(moment, int):
+        return moment
+    utc = _jvm(spark).java.time.ZoneOffset.UTC  # a timestamp without time zone is a LocalDateTime
+    return int(moment.toEpochSecond(utc)) * 1_000_000 + int(moment.getNano()) // 1000
+
+
+def _below_filters(plan: Any, time: Any) -> tuple[list[Any], Any, Any] | None:
+    """(nodes above, node below the lowest filter that hides nothing of the time, the time as that node has it)."""
+    above: list[Any] = []
+    found = None
+    moment, computed = time, False
+    made = _made(plan)
+    own = _renamed(time, made)
+    while plan.nodeName() in _PASSED:
+        if plan.nodeName() == "Filter" and (
+            _judged(plan.condition(), moment) or not own.isdisjoint(_origins(plan.condition(), made))
+        ):
+            break
+        if plan.nodeName() == "Project":
+            below = _projected(plan, moment, computed)
+            if below is None:
+                break
+            moment, computed = below
+        above.append(plan)
+        (child,) = _listed(plan.children())
+        if plan.nodeName() == "Filter":
+            found = (list(above), child, moment)
+        plan = child
+    return found
+
+
+def _projected(project: Any, moment: Any, computed: bool) -> tuple[Any, bool] | None:
+    """The time in terms of what a projection reads, and whether it is computed; None where that cannot be said."""
+    made = {entry.exprId().id(): entry for entry in _listed(project.projectList())}
+    entries = [made[id] for id in _ids(moment)]
+    if all(_is_attribute(entry) for entry in entries):
+        return moment, computed
+    if computed or len(entries) != 1:
+        return None  # an expression of expressions
+    value = entries[0].child()
+    if not value.deterministic():
+        return None
+    return value, not _is_attribute(value)
+
+
+def _made(plan: Any) -> dict[int, Any]:
+    """What every column is that some projection on the way down computes or renames."""
+    made: dict[int, Any] = {}
+    while plan.nodeName() in _PASSED:
+        if plan.nodeName() == "Project":
+            made.update(_computed(plan))
+        (plan,) = _listed(plan.children())
+    return made
+
+
+def _computed(project: Any) -> dict[int, Any]:
+    """The columns that a projection computes or renames, each with what it is."""
+    entries = [entry for entry in _listed(project.projectList()) if not _is_attribute(entry)]
+    return {entry.exprId().id(): entry.child() for entry in entries}
+
+
+def _renamed(time: Any, made: dict[int, Any]) -> set[int]:
+    """The time under all names it has before it is computed."""
+    own = {time.exprId().id()}
+    while (time := made.get(time.exprId().id())) is not None and _is_attribute(time):
+        own.add(time.exprId().id())
+    return own
+
+
+def _origins(expression: Any, made: dict[int, Any]) -> set[int]:
+    """The columns an expression reads, and those that they were computed from."""
+    if expression.nodeName() == "IsNotNull":
+        return set()
+    if not _is_attribute(expression):
+        return set[int]().union(*(_origins(child, made) for child in _listed(expression.children())))
+    number = expression.exprId().id()
+    return {number} | (_origins(made[number], made) if number in made else set())
+
+
+def _judged(condition: Any, moment: Any) -> bool:
+    """Whether a condition looks at what the time is made of."""
+    made, read = _paths(moment), _paths(condition)
+    return any(a[: len(b)] == b or b[: len(a)] == a for a in made for b in read)
+
+
+def _paths(expression: Any) -> set[tuple[int, ...]]:
+    """The columns, and fields within columns, that an expression reads; that there is a value judges none."""
+    if _is_attribute(expression):
+        return {(expression.exprId().id(),)}
+    if expression.nodeName() == "IsNotNull":
+        return set()
+    inner = set[tuple[int, ...]]().union(*(_paths(child) for child in _listed(expression.children())))
+    if expression.nodeName() == "GetStructField":
+        return {(*path, expression.ordinal()) for path in inner}
+    return inner
+
+
+def _is_attribute(expression: Any) -> bool:
+    return bool(expression.nodeName() == "AttributeReference")
+
+
+def _ids(expression: Any) -> set[int]:
+    """The columns an expression reads."""
+    return {attribute.exprId().id() for attribute in _listed(expression.references().toSeq())}
+
+
+def _listed(sequence: Any) -> list[Any]:
+    return [sequence.apply(at) for at in range(sequence.size())]
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm
+
+
+def _of_plan(spark: SparkSession, plan: Any) -> DataFrame:
+    sql = _jvm(spark).org.apache.spark.sql
+    home = sql.Dataset if spark.version.startswith("3.") else sql.classic.Dataset
+    return DataFrame(home.ofRows(spark._jsparkSession, plan), spark)
+
+
+def _column(spark: SparkSession, expression: Any) -> Column:
+    sql = _jvm(spark).org.apache.spark.sql
+    older = spark.version.startswith("3.")
+    return Column(sql.Column(expression) if older else sql.classic.ExpressionUtils.column(expression))

@@ -1,0 +1,62 @@
+"""The soak test's own parts: what it counts, what it calls growth, and that each of its queries runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fluxen.state.record import seal
+from fluxen_lab.benchmarks.soak import local
+from fluxen_lab.benchmarks.soak.queries import QUERIES
+from fluxen_lab.benchmarks.soak.samples import COLUMNS, Sample, checkpoint_size, load
+from fluxen_lab.benchmarks.soak.verdict import LIMITS, judge
+from fluxen_lab.datagen.drift import Drift
+
+STEADY = Sample(batch=0, files=10, disk_kb=5.0, epoch_kb=1.0, events=0, driver_mb=80.0, workers_mb=0.0, batch_ms=9.0)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_what_grows_from_the_second_to_the_last_quarter_is_not_flat(column):
+    def samples(growth: float) -> list[Sample]:
+        return [replace(STEADY, batch=n, **{column: 100.0 + growth * 100.0 * n / 60}) for n in range(80)]
+
+    limit = LIMITS[column] - 1  # from the middle of the second quarter to that of the last there are 40 samples
+    grown = {found.name: found.flat for found in judge(samples(2.5 * limit))}
+    assert grown == {name: name != column for name in COLUMNS}
+    assert all(found.flat for found in judge(samples(limit)))
+
+
+def test_something_out_of_nothing_is_growth():
+    found = judge([replace(STEADY, events=int(n >= 70)) for n in range(80)])
+    assert [column.name for column in found if not column.flat] == ["events"]
+
+
+def test_a_checkpoint_is_counted_without_sparks_own_logs(tmp_path):
+    for name, size in [("epochs/0000000007.json", 30), ("epochs/0000000006.json", 50)]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
+    (tmp_path / "events").mkdir()
+    noted = seal({"events": [{"id": 1}, {"id": 2}]})
+    (tmp_path / "events/1.json").write_bytes(noted)
+    (tmp_path / "spark/sources").mkdir(parents=True)
+    (tmp_path / "spark/sources/0").write_bytes(bytes(1000))
+    size = checkpoint_size(tmp_path)
+    assert (size.files, size.bytes, size.epoch, size.events) == (3, 80 + len(noted), 30, 2)
+
+
+def test_popularity_drifts_over_a_fixed_set_of_keys():
+    drift = Drift(keys=50, rows=2_000, cycle=10)
+
+    def favourite(batch: int) -> int:
+        counts = drift.table(0, batch).column("key").value_counts()
+        return max(counts.to_pylist(), key=lambda entry: entry["counts"])["values"]
+
+    assert favourite(0) == favourite(10) != favourite(5)
+    assert max(drift.table(0, 7).column("key").to_pylist()) < 50
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_query_of_the_soak_runs_in_process(name, tmp_path):
+    local.main(name, 30, tmp_path)
+    assert [sample.batch for sample in load(tmp_path / "samples")] == [9, 19, 29]
