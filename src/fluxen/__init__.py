@@ -12,10 +12,12 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "session": "fluxen.spark.session",
-    "join": "fluxen.spark.query",
-    "aggregate": "fluxen.spark.query",
-    "distinct": "fluxen.spark.query",
-    "stateful": "fluxen.spark.query",
+    "join": "fluxen.spark.words",
+    "aggregate": "fluxen.spark.words",
+    "distinct": "fluxen.spark.words",
+    "stateful": "fluxen.spark.words",
+    "query": "fluxen.spark.words",
+    "explain": "fluxen.spark.words",
     "Query": "fluxen.spark.query",
     "Run": "fluxen.spark.run",
     **dict.fromkeys(
@@ -105,12 +107,14 @@ if TYPE_CHECKING:
     from fluxen.policies import RiverDQ as RiverDQ
     from fluxen.policies import Static as Static
     from fluxen.spark.query import Query as Query
-    from fluxen.spark.query import aggregate as aggregate
-    from fluxen.spark.query import distinct as distinct
-    from fluxen.spark.query import join as join
-    from fluxen.spark.query import stateful as stateful
     from fluxen.spark.run import Run as Run
     from fluxen.spark.session import session as session
+    from fluxen.spark.words import aggregate as aggregate
+    from fluxen.spark.words import distinct as distinct
+    from fluxen.spark.words import explain as explain
+    from fluxen.spark.words import join as join
+    from fluxen.spark.words import query as query
+    from fluxen.spark.words import stateful as stateful
 
 __all__ = ["__version__", *_PUBLIC]
 

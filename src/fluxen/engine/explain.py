@@ -15,13 +15,24 @@ from fluxen.operators.base import Operator
 __all__ = ["explained"]
 
 
-def explained(options: AdaptOptions, stages: Sequence[Stage]) -> str:
+def explained(
+    options: AdaptOptions, stages: Sequence[Stage], before: Sequence[Sequence[str]] = (), after: str = ""
+) -> str:
+    """`before` is what the runtime does with the rows of each stage's inputs, `after` what it does with the results."""
     lines = [_adapting(options)]
     for number, stage in enumerate(stages):
         lines.append(f"{named(number, stage.operator)} {_by(stage.operator)}{_after(stage)}")
+        lines += _first(stage.operator, before[number] if before else ())
         clock = "the time of batches" if stage.on_arrival else "event time"
         lines += [f"  state: {line}" for line in stage.operator.keeps(clock)]
+    lines += [f"then, in Spark: {after}"] if after else []
     return "\n".join(lines)
+
+
+def _first(operator: Operator, notes: Sequence[str]) -> list[str]:
+    names = operator.identity().get("inputs", [])
+    of = [f" of {name}" for name in names] if len(names) == len(notes) else [""] * len(notes)
+    return [f"  rows{whose}, in Spark: {note}" for whose, note in zip(of, notes) if note]
 
 
 def _adapting(options: AdaptOptions) -> str:

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from fluxen.arrays import Json
 from fluxen.errors import QueryError
 from fluxen.operators.aggregate.functions import Aggregate
-from fluxen.spark.query import Query, aggregate, distinct, join
+from fluxen.spark.query import Query
 from fluxen.spark.run import Run
+from fluxen.spark.words import aggregate, distinct, join
 
 
 class Described(Protocol):

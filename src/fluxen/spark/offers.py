@@ -12,7 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from fluxen.operators.aggregate.functions import count, min
-from fluxen.spark.query import Query, join
+from fluxen.spark.query import Query
+from fluxen.spark.words import join
 
 SCHEMA = "currency string, offer int, ts timestamp, broker string, price double"
 WINDOW = "60 seconds"

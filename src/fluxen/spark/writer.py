@@ -52,8 +52,10 @@ class StreamWriter:
         return self
 
     def outputMode(self, mode: str) -> StreamWriter:
-        """What the query does anyway, or an error: running aggregates emit changed rows ("update"), everything else
-        each result once ("append")."""
+        """ "update" for windows in every batch that changes them, instead of once when they end; of running aggregates,
+        which emit changed rows anyway, and of everything else, whose results never change, it is what they do, or an
+        error."""
+        self._query = self._query.in_mode(mode)
         check_mode([plan.stage.operator for plan in self._query.plans], mode)
         return self
 

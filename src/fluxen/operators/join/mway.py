@@ -1,7 +1,7 @@
 """The symmetric m-way join: every input's new rows against the others' state, each combination once.
 
 Pure column work on sorted runs; `fluxen.site.task` loads the runs and stores what comes back, and
-`fluxen.spark.query` builds the config from the user's words.
+`fluxen.spark.plan.join` builds the config from the user's words.
 
 For inputs 1..m the new results of a batch are the union over i of
 

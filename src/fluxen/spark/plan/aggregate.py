@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -57,6 +57,8 @@ class AggregateWords:
     the input"""
     lateness: Length | None = None
     ttl: Length | None = None
+    compiled: bool = False
+    """the words come from a plan that Spark has analysed: a watermark that nothing goes by is nobody's slip"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,9 @@ def aggregate_stage(given: Given, words: AggregateWords, aggregates: Mapping[str
     df, keys, time = given.df, listed(words.by, "by"), words.time
     check_names(df, "the input of aggregate()")
     measured = measures(df, aggregates)
-    late = lateness_of(df, time, words.lateness, "lateness", "the input of aggregate()")
+    late = 0
+    if time is not None or not words.compiled:
+        late = lateness_of(df, time, words.lateness, "lateness", "the input of aggregate()")
     _check_form(words)
     if time is None and (words.window is not None or any(m.kind in ("first", "last") for m in measured)):
         raise QueryError("windows and first/last need the event time: pass time='column'")
@@ -122,7 +126,12 @@ def aggregate_stage(given: Given, words: AggregateWords, aggregates: Mapping[str
     checked = _Checked(
         given=given, words=words, keys=keys, late=late, windows=windows, measured=measured, identity=identity
     )
-    return _combining_stage(checked) if words.last is None else _last_stage(checked, words.last)
+    if words.last is not None:
+        return _last_stage(checked, words.last)
+    built = _combining_stage(checked)
+    if words.emit == "update" or built.stage.operator.emits == "update":
+        return built
+    return replace(built, updating=lambda: aggregate_stage(given, replace(words, emit="update"), aggregates))
 
 
 def _check_form(words: AggregateWords) -> None:

@@ -18,9 +18,10 @@ from fluxen.control.stage import Stage
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
 from fluxen.site.wire import IN, WEIGHT, Wire
+from fluxen.spark.catalyst import DELAY
 from fluxen.spark.plan.layout import event_time, field
 from fluxen.spark.plan.partials import Partials
-from fluxen.spark.plan.sources import DELAY, origin
+from fluxen.spark.plan.sources import origin
 from fluxen.spark.plan.types import arrow_schema, arrow_type
 from fluxen.state.segment import H2, H, T
 
@@ -28,7 +29,7 @@ Length = str | timedelta
 Keys = str | Sequence[str]
 Shape = Callable[[DataFrame], DataFrame]
 """rows to rows, one at a time: what select, where and withColumn do"""
-_RESERVED = {H, H2, T, IN, WEIGHT, "_w", "_site", "_task", "_by_time"}
+RESERVED = {H, H2, T, IN, WEIGHT, "_w", "_site", "_task", "_by_time"}
 
 
 def same(rows: DataFrame) -> DataFrame:
@@ -45,6 +46,8 @@ class Given:
     """the stage whose results they are; None for a source"""
     shape: Shape = same
     """from that stage's results to what this stage sees"""
+    note: str = ""
+    """what Spark does with the rows before, for `explain`"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,6 +70,8 @@ class StagePlan:
     wire: Wire
     wire_schema: st.StructType
     schema: st.StructType
+    updating: Callable[[], StagePlan] | None = None
+    """the same stage with its results emitted whenever they change, where that is a choice"""
 
     def project(self, frames: Sequence[DataFrame | None]) -> DataFrame:
         """The rows of the inputs in one DataFrame, streaming or not; None for an input that is not in this part."""
@@ -129,7 +134,7 @@ def listed(by: Keys, what: str) -> list[str]:
 
 
 def check_names(df: DataFrame, what: str) -> None:
-    clash = sorted(name for name in df.columns if name.lower() in _RESERVED)
+    clash = sorted(name for name in df.columns if name.lower() in RESERVED)
     if clash:
         raise QueryError(f"{what} has a column named {clash[0]!r}, which fluxen uses itself; rename it")
 

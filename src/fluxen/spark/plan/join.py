@@ -22,6 +22,7 @@ from fluxen.operators.join.mway import Join, OutputColumn, pair_bounds
 from fluxen.operators.join.outer import HOWS, OuterJoin, OuterShape, closing_bounds, preserved
 from fluxen.operators.join.probe import Bounds
 from fluxen.operators.join.tree import TreeJoin
+from fluxen.spark.catalyst import DELAY
 from fluxen.spark.plan.base import (
     Given,
     Keys,
@@ -36,7 +37,7 @@ from fluxen.spark.plan.base import (
     time_type,
 )
 from fluxen.spark.plan.layout import Travelling, event_time, field, hashable_columns, key_hashes, lay_out, quoted
-from fluxen.spark.plan.sources import DELAY, lateness_of
+from fluxen.spark.plan.sources import lateness_of
 from fluxen.state.segment import H
 
 Between = Mapping[tuple[str, str], tuple[Length | None, Length | None]]
@@ -59,6 +60,8 @@ class JoinWords:
     matching: Matching | None = None
     """beside key and time, what makes two rows partners; for every kind but the inner one, whose results can be
     filtered afterwards"""
+    compiled: bool = False
+    """the words come from a plan that Spark has analysed: a watermark that nothing goes by is nobody's slip"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,7 @@ def join_stage(inputs: Mapping[str, Given], words: JoinWords) -> StagePlan:
     }
     stage = Stage(
         operator=_operator(sides, words, low, output, identity),
-        lateness=tuple(_lateness(side, words.lateness) for side in sides),
+        lateness=tuple(_lateness(side, words) for side in sides),
         idle=_idle(words.idle, list(inputs), words.time),
         on_arrival=words.ttl is not None and words.time is None,
     )
@@ -200,8 +203,11 @@ def _needed(column: str, number: int, side: _Side, words: JoinWords) -> bool:
     return column not in side.key and (number == 0 or words.how not in ("semi", "anti"))
 
 
-def _lateness(side: _Side, given: Any) -> int:
+def _lateness(side: _Side, words: JoinWords) -> int:
     """An input's lateness; a mapping may leave out those with withWatermark()."""
+    given = words.lateness
+    if words.compiled and side.time is None:
+        return 0
     marked = any(DELAY in found.metadata for found in side.df.schema.fields)
     left_out = isinstance(given, Mapping) and side.name not in given and marked
     stated = None if left_out else _each(given, side.name, "lateness")

@@ -15,17 +15,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 from pyspark.sql.streaming import StreamingQuery
 
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
+from fluxen.spark.catalyst import (
+    DELAY,
+    Maker,
+    column_of,
+    dataframe_of,
+    identifier,
+    identifiers,
+    is_attribute,
+    items,
+    jvm,
+    plan_of,
+)
 from fluxen.spark.plan.layout import field
 
-DELAY = "spark.watermarkDelayMs"
-"""Where Spark notes, in a column's metadata, the delay that withWatermark() gave it."""
 _PASSED = ("Project", "Filter", "SubqueryAlias", "View")
 _ROW_BY_ROW = (*_PASSED, "Generate")
 
@@ -40,7 +50,7 @@ def lateness_of(df: DataFrame, time: str | None, given: str | timedelta | None, 
         raise QueryError(f"{what} needs the event time: pass time='column'")
     marked = {found.name: found.metadata[DELAY] for found in df.schema.fields if DELAY in found.metadata}
     if time not in marked:
-        column = next(iter(marked), None) or _watermarked(df._jdf.queryExecution().analyzed())
+        column = next(iter(marked), None) or _watermarked(plan_of(df))
         if column is not None:
             raise QueryError(
                 f"{whose} has withWatermark() on column {column!r}, but its time is {time!r}; pass time={column!r}, or "
@@ -60,7 +70,7 @@ def _watermarked(plan: Any) -> str | None:
     """The column of some withWatermark() in a plan."""
     if plan.nodeName() == "EventTimeWatermark":
         return str(plan.eventTime().name())
-    return next((name for child in _listed(plan.children()) if (name := _watermarked(child)) is not None), None)
+    return next((name for child in items(plan.children()) if (name := _watermarked(child)) is not None), None)
 
 
 # ---- between two stages
@@ -68,8 +78,8 @@ def _watermarked(plan: Any) -> str | None:
 
 def row_by_row(df: DataFrame) -> str | None:
     """What of a plan over an empty table is not done row by row; None if all of it is."""
-    plan = df._jdf.queryExecution().analyzed()
-    while (children := _listed(plan.children())) and plan.nodeName() in _ROW_BY_ROW:
+    plan = plan_of(df)
+    while (children := items(plan.children())) and plan.nodeName() in _ROW_BY_ROW:
         (plan,) = children
     return str(plan.nodeName()) if children else None
 
@@ -79,24 +89,23 @@ def origin(df: DataFrame, column: str) -> str | None:
 
     A field of a column is named with a dot, as in "window.start".
     """
-    plan = df._jdf.queryExecution().analyzed()
-    expression = next(a for a in _listed(plan.output()) if a.name() == column)
-    made: dict[int, Any] = {}
-    while children := _listed(plan.children()):
-        if plan.nodeName() == "Project":
-            made.update(_computed(plan))
-        (plan,) = children
-    return _traced(expression, made, {a.exprId().id(): str(a.name()) for a in _listed(plan.output())})
-
-
-def _traced(expression: Any, made: dict[int, Any], named: dict[int, str]) -> str | None:
-    if _is_attribute(expression):
-        number = expression.exprId().id()
-        return _traced(made[number], made, named) if number in made else named.get(number)
-    if expression.nodeName() == "GetStructField":
-        whole = _traced(expression.child(), made, named)
-        return None if whole is None else f"{whole}.{expression.extractFieldName()}"
-    return None
+    plan = plan_of(df)
+    number, fields = identifier(next(a for a in items(plan.output()) if a.name() == column)), list[str]()
+    while children := items(plan.children()):
+        made = _computed(plan).get(number) if plan.nodeName() == "Project" else None
+        while made is not None and made.nodeName() == "GetStructField":
+            fields.insert(0, str(made.extractFieldName()))
+            made = made.child()
+        if made is not None:
+            if not is_attribute(made):
+                return None
+            number = identifier(made)
+        below = (child for child in children if number in {identifier(a) for a in items(child.output())})
+        plan = next(below, None)
+        if plan is None:
+            return None
+    name = next(str(a.name()) for a in items(plan.output()) if identifier(a) == number)
+    return ".".join([name, *fields])
 
 
 # ---- below the filters
@@ -114,19 +123,19 @@ def watched(df: DataFrame, time: str | None, name: str) -> Watched | None:
     """The input with its rows' latest event time observed below its filters; None if none is to be looked below."""
     if time is None:
         return None
-    spark, plan = df.sparkSession, df._jdf.queryExecution().analyzed()
-    found = _below_filters(plan, next(a for a in _listed(plan.output()) if a.name() == time))
+    spark, plan = df.sparkSession, plan_of(df)
+    found = _below_filters(plan, next(a for a in items(plan.output()) if a.name() == time))
     if found is None:
         return None
     above, node, moment = found
-    most = F.max(_column(spark, moment))
+    most = F.max(column_of(spark, moment))
     if isinstance(field(df, time, "event-time column").dataType, st.TimestampType):
         most = F.unix_micros(most)
-    observed = _of_plan(spark, node).observe(name, most.alias("latest"))
-    rebuilt = observed._jdf.queryExecution().analyzed()
+    observed = dataframe_of(spark, node).observe(name, most.alias("latest"))
+    rebuilt, maker = plan_of(observed), Maker(spark)
     for upper in reversed(above):
-        rebuilt = upper.withNewChildren(_jvm(spark).PythonUtils.toSeq([rebuilt]))
-    return Watched(name, _of_plan(spark, rebuilt))
+        rebuilt = maker.with_children(upper, [rebuilt])
+    return Watched(name, dataframe_of(spark, rebuilt))
 
 
 def latest(query: StreamingQuery, spark: SparkSession, inputs: Sequence[Watched | None]) -> list[int | None]:
@@ -141,7 +150,7 @@ def _micros(spark: SparkSession, row: Any) -> int | None:
     moment = None if row.isEmpty() else row.get().get(0)
     if moment is None or isinstance(moment, int):
         return moment
-    utc = _jvm(spark).java.time.ZoneOffset.UTC  # a timestamp without time zone is a LocalDateTime
+    utc = jvm(spark).java.time.ZoneOffset.UTC  # a timestamp without time zone is a LocalDateTime
     return int(moment.toEpochSecond(utc)) * 1_000_000 + int(moment.getNano()) // 1000
 
 
@@ -163,7 +172,7 @@ def _below_filters(plan: Any, time: Any) -> tuple[list[Any], Any, Any] | None:
                 break
             moment, computed = below
         above.append(plan)
-        (child,) = _listed(plan.children())
+        (child,) = items(plan.children())
         if plan.nodeName() == "Filter":
             found = (list(above), child, moment)
         plan = child
@@ -172,16 +181,16 @@ def _below_filters(plan: Any, time: Any) -> tuple[list[Any], Any, Any] | None:
 
 def _projected(project: Any, moment: Any, computed: bool) -> tuple[Any, bool] | None:
     """The time in terms of what a projection reads, and whether it is computed; None where that cannot be said."""
-    made = {entry.exprId().id(): entry for entry in _listed(project.projectList())}
-    entries = [made[id] for id in _ids(moment)]
-    if all(_is_attribute(entry) for entry in entries):
+    made = {identifier(entry): entry for entry in items(project.projectList())}
+    entries = [made[id] for id in identifiers(moment)]
+    if all(is_attribute(entry) for entry in entries):
         return moment, computed
     if computed or len(entries) != 1:
         return None  # an expression of expressions
     value = entries[0].child()
     if not value.deterministic():
         return None
-    return value, not _is_attribute(value)
+    return value, not is_attribute(value)
 
 
 def _made(plan: Any) -> dict[int, Any]:
@@ -190,21 +199,21 @@ def _made(plan: Any) -> dict[int, Any]:
     while plan.nodeName() in _PASSED:
         if plan.nodeName() == "Project":
             made.update(_computed(plan))
-        (plan,) = _listed(plan.children())
+        (plan,) = items(plan.children())
     return made
 
 
 def _computed(project: Any) -> dict[int, Any]:
     """The columns that a projection computes or renames, each with what it is."""
-    entries = [entry for entry in _listed(project.projectList()) if not _is_attribute(entry)]
-    return {entry.exprId().id(): entry.child() for entry in entries}
+    entries = [entry for entry in items(project.projectList()) if not is_attribute(entry)]
+    return {identifier(entry): entry.child() for entry in entries}
 
 
 def _renamed(time: Any, made: dict[int, Any]) -> set[int]:
     """The time under all names it has before it is computed."""
-    own = {time.exprId().id()}
-    while (time := made.get(time.exprId().id())) is not None and _is_attribute(time):
-        own.add(time.exprId().id())
+    own = {identifier(time)}
+    while (time := made.get(identifier(time))) is not None and is_attribute(time):
+        own.add(identifier(time))
     return own
 
 
@@ -212,9 +221,9 @@ def _origins(expression: Any, made: dict[int, Any]) -> set[int]:
     """The columns an expression reads, and those that they were computed from."""
     if expression.nodeName() == "IsNotNull":
         return set()
-    if not _is_attribute(expression):
-        return set[int]().union(*(_origins(child, made) for child in _listed(expression.children())))
-    number = expression.exprId().id()
+    if not is_attribute(expression):
+        return set[int]().union(*(_origins(child, made) for child in items(expression.children())))
+    number = identifier(expression)
     return {number} | (_origins(made[number], made) if number in made else set())
 
 
@@ -226,40 +235,11 @@ def _judged(condition: Any, moment: Any) -> bool:
 
 def _paths(expression: Any) -> set[tuple[int, ...]]:
     """The columns, and fields within columns, that an expression reads; that there is a value judges none."""
-    if _is_attribute(expression):
-        return {(expression.exprId().id(),)}
+    if is_attribute(expression):
+        return {(identifier(expression),)}
     if expression.nodeName() == "IsNotNull":
         return set()
-    inner = set[tuple[int, ...]]().union(*(_paths(child) for child in _listed(expression.children())))
+    inner = set[tuple[int, ...]]().union(*(_paths(child) for child in items(expression.children())))
     if expression.nodeName() == "GetStructField":
         return {(*path, expression.ordinal()) for path in inner}
     return inner
-
-
-def _is_attribute(expression: Any) -> bool:
-    return bool(expression.nodeName() == "AttributeReference")
-
-
-def _ids(expression: Any) -> set[int]:
-    """The columns an expression reads."""
-    return {attribute.exprId().id() for attribute in _listed(expression.references().toSeq())}
-
-
-def _listed(sequence: Any) -> list[Any]:
-    return [sequence.apply(at) for at in range(sequence.size())]
-
-
-def _jvm(spark: SparkSession) -> Any:
-    return spark._jvm
-
-
-def _of_plan(spark: SparkSession, plan: Any) -> DataFrame:
-    sql = _jvm(spark).org.apache.spark.sql
-    home = sql.Dataset if spark.version.startswith("3.") else sql.classic.Dataset
-    return DataFrame(home.ofRows(spark._jsparkSession, plan), spark)
-
-
-def _column(spark: SparkSession, expression: Any) -> Column:
-    sql = _jvm(spark).org.apache.spark.sql
-    older = spark.version.startswith("3.")
-    return Column(sql.Column(expression) if older else sql.classic.ExpressionUtils.column(expression))

@@ -134,7 +134,7 @@ def play(spark: Any, setting: Setting) -> Trial:
 
 
 def _query(streams: dict[str, Any], setting: Setting) -> Any:
-    from fluxen.spark.query import join
+    from fluxen.spark.words import join
 
     span = f"{int(setting.window * 1e6)} microseconds"
     # the paper's joins are binary, each with its own window: A with B, and B with C

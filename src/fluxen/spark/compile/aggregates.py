@@ -1,0 +1,219 @@
+"""Aggregates as stages: Spark computes what is grouped by and aggregated, and whatever is made of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fluxen.operators.aggregate.functions import KINDS, Aggregate, Kind
+from fluxen.operators.aggregate.windowed import Emit
+from fluxen.spark.catalyst import Maker, event_timed, identifier, identifiers, is_attribute, items, optional
+from fluxen.spark.compile.pieces import Names, Piece, definition, struct_end
+from fluxen.spark.compile.refusals import check_repeatable, refused
+from fluxen.spark.plan.aggregate import AggregateWords, aggregate_stage
+
+__all__ = ["aggregated"]
+
+_KINDS: dict[str, Kind] = {
+    "Count": "count",
+    "Sum": "sum",
+    "Average": "avg",
+    "Min": "min",
+    "Max": "max",
+    "StddevSamp": "stddev",
+    "StddevPop": "stddev_pop",
+    "VarianceSamp": "variance",
+    "VariancePop": "var_pop",
+    "First": "first",
+    "Last": "last",
+    "MinBy": "min_by",
+    "MaxBy": "max_by",
+    "CollectList": "collect_list",
+    "CollectSet": "collect_set",
+}
+_REPLACED = ("BoolAnd", "BoolOr", "CountIf", "AnyValue", "RegrCount")
+"""functions that Spark makes of others"""
+_CONSTANT = "all rows"
+
+
+def aggregated(node: Any, piece: Piece, emit: Emit) -> Piece:
+    """The stage that a node of Spark's becomes, with what is computed from its results on top."""
+    return _Stage(node, piece).piece(emit)
+
+
+class _Stage:
+    """An aggregate stage in the making."""
+
+    def __init__(self, node: Any, piece: Piece) -> None:
+        self.node, self.below = node, piece
+        self.maker: Maker = piece.maker
+        self.names, self.results = Names(), Names()
+        self.columns: list[tuple[Any, str]] = []
+        self.keys: list[tuple[Any, Any, str]] = []
+        """(what is grouped by, the column that it is above, its name)"""
+        self.aggregates: list[tuple[Any, Any, str, Aggregate]] = []
+        """(Spark's aggregate, the column that it is above, its name, ours)"""
+
+    def piece(self, emit: Emit) -> Piece:
+        for expression in items(self.node.groupingExpressions()):
+            self._group_by(expression)
+        if not self.keys:
+            constant = self.maker.literal(0)
+            self.keys.append((constant, None, self._column(constant, _CONSTANT)))
+        entries = [self._above(entry) for entry in items(self.node.aggregateExpressions())]
+        if not self.aggregates:  # SELECT DISTINCT in the form of GROUP BY: something has to be counted
+            self.aggregates.append((None, None, self.results.new("rows"), Aggregate("count")))
+        closing = next((key for key in self.keys if key[1] is not None and event_timed(key[1])), None)
+        closes = None if closing is None else closing[2]
+        time, lateness = self._time(None if closing is None else closing[0])
+        words = AggregateWords(
+            by=[name for _, _, name in self.keys],
+            time=time,
+            closes=closes,
+            emit=emit if closes is not None else "append",
+            lateness=lateness,
+            compiled=True,
+        )
+        named = {name: ours for _, _, name, ours in self.aggregates}
+        built = aggregate_stage(self.below.given(self.columns), words, named)
+        found = [(name, attribute) for _, attribute, name in self.keys if attribute is not None]
+        found += [(name, attribute) for _, attribute, name, _ in self.aggregates if attribute is not None]
+        leaf = self.maker.leaf([attribute for _, attribute in found], streaming=True)
+        top = self.maker.project(entries, leaf)
+        return Piece(maker=self.maker, plan=top, node=self.node, stage=built, results=tuple(found))
+
+    # ---- columns
+
+    def _column(self, expression: Any, wanted: str) -> str:
+        name = self.names.new(wanted)
+        self.columns.append((expression, name))
+        return name
+
+    def _read(self, expression: Any) -> str:
+        """The column that an expression is computed in; one for the same expression."""
+        for known, name in self.columns:
+            if known.semanticEquals(expression):
+                return name
+        return self._column(expression, expression.name() if is_attribute(expression) else expression.sql())
+
+    def _group_by(self, expression: Any) -> None:
+        plain = is_attribute(expression)
+        name = self.results.new(expression.name() if plain else expression.sql())
+        self.names.new(name)
+        self.columns.append((expression, name))
+        column = expression if plain else self.maker.alias(expression, name).toAttribute()
+        self.keys.append((expression, column, name))
+
+    # ---- event time
+
+    def _time(self, closing: Any) -> tuple[str | None, str | None]:
+        """The event-time column, and a lateness for it."""
+        if closing is not None and self.below.stage is not None:
+            # rows to come may end just where the watermark is, and their group with them
+            attribute = self._source_of(closing)
+            if attribute is None or struct_end(attribute) or identifier(attribute) == identifier(closing):
+                return self._ending(closing), "1 microsecond"
+            return self._read(attribute), None
+        attribute = self._source_of(closing) if closing is not None else self._some_time()
+        if attribute is None and closing is not None:
+            raise refused(
+                f"grouping by {closing.sql()}",
+                self.node,
+                "the event time it is made of is dropped before; keep it",
+            )
+        return (None if attribute is None else self._read(attribute)), None
+
+    def _ending(self, closing: Any) -> str:
+        window = struct_end(closing)
+        return self._read(self.maker.field(closing, "end") if window else closing)
+
+    def _source_of(self, closing: Any) -> Any:
+        """The event time that groups close by: a timestamp itself, or what a window was made of."""
+        if not struct_end(closing):
+            return closing
+        made = definition(self.node, identifier(closing))
+        read = set[int]() if made is None else identifiers(made)
+        for attribute in self.below.output:
+            if identifier(attribute) in read and event_timed(attribute):
+                return attribute
+        return self._carried(read)
+
+    def _carried(self, read: set[int]) -> Any:
+        """An event time below, which projections have dropped, brought up again."""
+        plan = self.below.plan
+        while children := items(plan.children()):
+            for attribute in items(plan.output()):
+                if event_timed(attribute) and identifier(attribute) in read:
+                    carried = self.below.carrying(attribute)
+                    if carried is not None:
+                        self.below = carried
+                    return None if carried is None else attribute
+            (plan, *_) = children
+        return None
+
+    def _some_time(self) -> Any:
+        return next((one for one in self.below.event_times if not struct_end(one)), None)
+
+    # ---- what is computed from the results
+
+    def _above(self, entry: Any) -> Any:
+        """An entry of the node in terms of keys and aggregates."""
+        made = self._rewritten(entry)
+        check_repeatable(made)
+        return made
+
+    def _rewritten(self, expression: Any) -> Any:
+        for grouped, column, _ in self.keys:
+            if column is not None and grouped.semanticEquals(expression):
+                return column
+        if expression.nodeName() == "AggregateExpression":
+            return self._aggregate(expression)
+        children = items(expression.children())
+        if not children:
+            return expression
+        return self.maker.with_children(expression, [self._rewritten(child) for child in children])
+
+    def _aggregate(self, expression: Any) -> Any:
+        for known, column, _, _ in self.aggregates:
+            if known.semanticEquals(expression):
+                return column
+        ours = self._ours(expression)
+        name = self.results.new(expression.sql())
+        column = self.maker.alias(expression, name).toAttribute()
+        self.aggregates.append((expression, column, name, ours))
+        return column
+
+    def _ours(self, expression: Any) -> Aggregate:
+        function, distinct = expression.aggregateFunction(), bool(expression.isDistinct())
+        while (called := str(function.getClass().getSimpleName())) in _REPLACED:
+            function = function.replacement()
+        kind = _KINDS.get(called)
+        if kind is None:
+            raise refused(f"{function.prettyName()}()", expression, f"there are {', '.join(KINDS)}")
+        where = optional(expression.filter())
+        arguments = items(function.children())
+        if kind == "count":
+            return self._count(arguments, distinct, where)
+        if kind in ("first", "last") and bool(function.ignoreNulls()):
+            known = self.maker.present(arguments[0])
+            where = known if where is None else self.maker.both([where, known])
+        columns = [self._read(argument) for argument in arguments[: 2 if kind in ("min_by", "max_by") else 1]]
+        by = columns[1] if kind in ("min_by", "max_by") else None
+        return Aggregate(kind, columns[0], by, distinct, None if where is None else self._read(where))
+
+    def _count(self, arguments: Sequence[Any], distinct: bool, where: Any) -> Aggregate:
+        """count(*) and count(1); count(a), distinct or not; count(a, b), where none of them may be null."""
+        counted = [one for one in arguments if not (one.foldable() and one.eval(None) is not None)]
+        column = None
+        if len(counted) > 1 and distinct:
+            raise refused(
+                "count(DISTINCT) of several columns", self.node, "count the distinct values of one made of them"
+            )
+        if len(counted) > 1:
+            known = self.maker.both([self.maker.present(one) for one in counted])
+            where = known if where is None else self.maker.both([where, known])
+        elif counted:
+            column = self._read(counted[0])
+        elif distinct:
+            column = self._read(arguments[0])
+        return Aggregate("count", column, None, distinct, None if where is None else self._read(where))

@@ -1,0 +1,284 @@
+"""Joins of streams as stages: inner ones put together as far as their keys go, all others two by two."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxen.operators.join.matching import AllOf, Matching
+from fluxen.spark.catalyst import Maker, identifier, identifiers, is_attribute, items
+from fluxen.spark.compile.conditions import KeyClass, key_classes, matching_of, sides
+from fluxen.spark.compile.moments import Distance, Moments
+from fluxen.spark.compile.pieces import Names, Piece, struct_end
+from fluxen.spark.compile.refusals import check_repeatable, refused
+from fluxen.spark.plan.join import MAX_INPUTS, JoinWords, join_stage
+
+__all__ = ["inner_join", "other_join"]
+
+Base = tuple[int, bool]
+
+
+def inner_join(node: Any, pieces: Sequence[Piece], conditions: Sequence[Any], needed: set[int]) -> Piece:
+    """Inputs with one key in common are one stage, what they give joins the next one on other keys."""
+    inputs, left = list(pieces), list(conditions)
+    while len(inputs) > 1:
+        classes = key_classes(left, inputs)
+        chosen = _largest(classes)
+        if not chosen:
+            raise _no_key(node)
+        keys = [one for one in classes if chosen <= one.keys.keys()]
+        mine = [one for one in left if sides(one, inputs) <= chosen]
+        left = [one for one in left if not sides(one, inputs) <= chosen]
+        wanted = needed.union(*(identifiers(one) for one in left))
+        stage = _Stage(node, [inputs[at] for at in sorted(chosen)], wanted, "inner")
+        stage.set_keys([[one.keys[at] for one in keys] for at in sorted(chosen)])
+        met = [one for key in keys for one in key.conditions]
+        rest = stage.set_times(mine, met)
+        stage.needed = wanted.union(*(identifiers(one) for one in rest))
+        inputs = [stage.piece().filtered(rest), *(one for at, one in enumerate(inputs) if at not in chosen)]
+    return inputs[0].filtered(left)
+
+
+def other_join(node: Any, how: str, pieces: Sequence[Piece], conditions: Sequence[Any], needed: set[int]) -> Piece:
+    """A left, right, full, semi or anti join."""
+    classes = [one for one in key_classes(conditions, pieces) if len(one.keys) == 2]
+    if not classes:
+        raise _no_key(node)
+    stage = _Stage(node, pieces, needed, how)
+    stage.set_keys([[one.keys[at] for one in classes] for at in (0, 1)])
+    met = [one for key in classes for one in key.conditions]
+    stage.set_matching(stage.set_times(conditions, met))
+    return stage.piece()
+
+
+def _no_key(node: Any) -> Exception:
+    return refused(
+        "a join of two streams without equal keys",
+        node,
+        "rows are brought together by their keys; add a condition such as a.key = b.key",
+    )
+
+
+def _largest(classes: Sequence[KeyClass]) -> set[int]:
+    """The inputs to join first: as many as one key connects, and of those sets the one with most keys."""
+    sets = [frozenset(sorted(one.keys)[:MAX_INPUTS]) for one in classes]
+    keys = Counter(other for other in sets for one in classes if other <= one.keys.keys())
+    best = max(sets, key=lambda one: (len(one), keys[one], -min(one)), default=frozenset[int]())
+    return set(best)
+
+
+@dataclass
+class _Input:
+    """One input's columns as the stage will see them."""
+
+    name: str
+    piece: Piece
+    names: Names = field(default_factory=Names)
+    columns: list[tuple[Any, str]] = field(default_factory=list)
+    by_id: dict[int, str] = field(default_factory=dict)
+    """columns of the plan that the stage gives back, by the name they have here"""
+    keys: list[str] = field(default_factory=list)
+    time: str | None = None
+
+    def add(self, expression: Any, wanted: str) -> str:
+        name = self.names.new(wanted)
+        self.columns.append((expression, name))
+        return name
+
+    def attribute(self, number: int) -> Any:
+        return next(one for one in self.piece.output if identifier(one) == number)
+
+
+class _Stage:
+    """A join stage in the making."""
+
+    def __init__(self, node: Any, pieces: Sequence[Piece], needed: set[int], how: str) -> None:
+        self.node, self.how, self.needed = node, how, needed
+        self.maker: Maker = pieces[0].maker
+        named = Names()
+        self.inputs = [_Input(named.new(_called(piece, at)), piece) for at, piece in enumerate(pieces)]
+        self.between: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+        self.matching: Matching | None = None
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return [one.piece for one in self.inputs]
+
+    # ---- keys
+
+    def set_keys(self, keys: Sequence[Sequence[Any]]) -> None:
+        for at, (one, expressions) in enumerate(zip(self.inputs, keys)):
+            for expression in expressions:
+                plain = is_attribute(expression)
+                name = one.add(expression, expression.name() if plain else expression.sql())
+                one.keys.append(name)
+                if plain and self._stands_for(at, expression):
+                    one.by_id[identifier(expression)] = name
+
+    def _stands_for(self, at: int, attribute: Any) -> bool:
+        """Whether the stage's key column is this input's: not where the input may be missing from a result, and not
+        where equal values differ, as 0.0 and -0.0 do."""
+        if self.how != "inner":
+            return at == 0 and self.how in ("left", "semi", "anti")
+        return at == 0 or attribute.dataType().typeName() not in ("float", "double", "struct", "array")
+
+    # ---- event times and bounds
+
+    def set_times(self, conditions: Sequence[Any], met: Sequence[Any]) -> list[Any]:
+        """Choose each input's event time and take bounds from conditions; gives those that say more than that."""
+        moments = Moments(self.pieces)
+        found = [(one, moments.distance(one) if len(sides(one, self.pieces)) == 2 else None) for one in conditions]
+        bases = self._bases([distance for _, distance in found if distance is not None])
+        if bases is None:
+            return [one for one in conditions if not any(one is other for other in met)]
+        for one, base in zip(self.inputs, bases):
+            one.time = self._time_column(one, base)
+        bounds: dict[tuple[int, int], tuple[int | None, int | None]] = {}
+        rest = []
+        for condition, distance in found:
+            used = distance is not None and self._bound(distance, bases, bounds)
+            keyed = any(condition is other for other in met)
+            if not keyed and not (used and distance is not None and distance.exact):
+                rest.append(condition)
+        for (first, second), (low, high) in bounds.items():
+            pair = (self.inputs[second].name, self.inputs[first].name)
+            self.between[pair] = (_length(low), _length(high))
+        return rest
+
+    def _bases(self, distances: Sequence[Distance]) -> list[Base] | None:
+        """The event time of each input: the one that most conditions are about; None if some input has none."""
+        votes = Counter(base for one in distances for base in (one.first, one.second))
+        chosen: list[Base] = []
+        for one in self.inputs:
+            mine = [base for base in votes if base[0] in one.piece.ids]
+            times = one.piece.event_times
+            known = [(identifier(time), struct_end(time)) for time in sorted(times, key=struct_end)]
+            if not mine and not known:
+                return None
+            chosen.append(max(mine, key=lambda base: votes[base]) if mine else known[0])
+        return chosen
+
+    def _time_column(self, one: _Input, base: Base) -> str:
+        number, window = base
+        attribute = one.attribute(number)
+        if window:
+            return one.add(self.maker.field(attribute, "end"), f"{attribute.name()}_end")
+        for expression, name in one.columns:
+            if is_attribute(expression) and identifier(expression) == number:
+                return name
+        name = one.add(attribute, attribute.name())
+        one.by_id[number] = name
+        return name
+
+    def _bound(
+        self,
+        distance: Distance,
+        bases: Sequence[Base],
+        bounds: dict[tuple[int, int], tuple[int | None, int | None]],
+    ) -> bool:
+        """Take a bound into account, if it is about the inputs' event times."""
+        if distance.first not in bases or distance.second not in bases:
+            return False
+        first, second = bases.index(distance.first), bases.index(distance.second)
+        low, high = distance.low, distance.high
+        if first > second:
+            first, second, low, high = second, first, _negative(high), _negative(low)
+        known = bounds.get((first, second), (None, None))
+        bounds[first, second] = (_tighter(max, known[0], low), _tighter(min, known[1], high))
+        return True
+
+    # ---- conditions that decide what matches
+
+    def set_matching(self, conditions: Sequence[Any]) -> None:
+        if not conditions:
+            return
+        for one in conditions:
+            check_repeatable(one)
+        parts = tuple(matching_of(one, self.pieces, self._operand) for one in conditions)
+        self.matching = parts[0] if len(parts) == 1 else AllOf(parts=parts)
+
+    def _operand(self, side: int, expression: Any) -> str:
+        one = self.inputs[side]
+        for known, name in one.columns:
+            if known.semanticEquals(expression) and name not in one.keys and name != one.time:
+                return name
+        plain = is_attribute(expression)
+        name = one.add(expression, expression.name() if plain else expression.sql())
+        if plain:
+            one.by_id[identifier(expression)] = name
+        return name
+
+    # ---- the stage
+
+    def piece(self) -> Piece:
+        returned = self.inputs[:1] if self.how in ("semi", "anti") else self.inputs
+        for one in returned:
+            for attribute in one.piece.output:
+                if identifier(attribute) in self.needed and identifier(attribute) not in one.by_id:
+                    one.by_id[identifier(attribute)] = one.add(attribute, attribute.name())
+        self._part_names()
+        timed = all(one.time is not None for one in self.inputs)
+        words = JoinWords(
+            on={one.name: one.keys for one in self.inputs},
+            time={one.name: str(one.time) for one in self.inputs} if timed else None,
+            within=None,
+            between=self.between or None,
+            lateness=None,
+            idle=None,
+            plan="mjoin",
+            ttl=None,
+            how=self.how,
+            matching=self.matching,
+            compiled=True,
+        )
+        built = join_stage({one.name: one.piece.given(one.columns) for one in self.inputs}, words)
+        attributes = self._attributes()
+        results = tuple(
+            (self._result(one, name), attributes[number])
+            for one in returned
+            for number, name in one.by_id.items()
+            if number in attributes
+        )
+        leaf = self.maker.leaf([attribute for _, attribute in results], streaming=True)
+        return Piece(maker=self.maker, plan=leaf, node=self.node, stage=built, results=results)
+
+    def _attributes(self) -> Mapping[int, Any]:
+        """The columns as the join gives them: those of an input that may be missing may be null."""
+        if self.how == "inner":
+            return {identifier(one): one for piece in self.pieces for one in piece.output}
+        return {identifier(one): one for one in items(self.node.output())}
+
+    def _result(self, one: _Input, name: str) -> str:
+        if name in one.keys:
+            return self.inputs[0].keys[one.keys.index(name)]
+        return f"{one.name}_{name}"
+
+    def _part_names(self) -> None:
+        """Give inputs other names where two result columns would have one, as `a_b` of `x` and `b` of `x_a` would."""
+        while True:
+            made = [f"{one.name}_{name}".lower() for one in self.inputs for _, name in one.columns]
+            made += [name.lower() for name in self.inputs[0].keys]
+            if len(set(made)) == len(made):
+                return
+            for at, one in enumerate(self.inputs):
+                one.name = f"{one.name}{at + 1}"
+
+
+def _called(piece: Piece, at: int) -> str:
+    """An input's name: that of its table, as the query has it."""
+    labels = {piece.maker.labels.get(number) for number in piece.ids} - {None}
+    return str(labels.pop()) if len(labels) == 1 else f"input{at + 1}"
+
+
+def _length(micros: int | None) -> str | None:
+    return None if micros is None else f"{micros} microseconds"
+
+
+def _negative(micros: int | None) -> int | None:
+    return None if micros is None else -micros
+
+
+def _tighter(choose: Any, one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else choose(one, other)

@@ -1,0 +1,90 @@
+"""What cannot be run: the construct, where it stands in the query, what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxen.errors import QueryError
+from fluxen.spark.catalyst import every_expression, items, optional
+
+__all__ = ["check_between", "check_source", "place", "refused"]
+
+_INSTEAD = {
+    "Sort": "a stream has no end to sort up to; sort in the sink, batch by batch",
+    "GlobalLimit": "a stream has no first rows to stop after; limit what reads the results",
+    "LocalLimit": "a stream has no first rows to stop after; limit what reads the results",
+    "Offset": "a stream has no first rows to leave out; do it in what reads the results",
+    "Tail": "a stream has no last rows; do it in what reads the results",
+    "FlatMapGroupsWithState": "state that only its function understands cannot move; write it as fx.stateful()",
+    "FlatMapGroupsInPandasWithState": "state that only its function understands cannot move; write it as fx.stateful()",
+    "TransformWithState": "state that only its function understands cannot move; write it as fx.stateful()",
+    "TransformWithStateInPySpark": "state that only its function understands cannot move; write it as fx.stateful()",
+    "TransformWithStateInPandas": "state that only its function understands cannot move; write it as fx.stateful()",
+    "FlatMapGroupsInPandas": "its groups are those of one batch; aggregate, or write it as fx.stateful()",
+    "FlatMapGroupsInArrow": "its groups are those of one batch; aggregate, or write it as fx.stateful()",
+    "FlatMapCoGroupsInPandas": "its groups are those of one batch; join, or write it as fx.stateful()",
+    "MapGroups": "its groups are those of one batch; aggregate, or write it as fx.stateful()",
+    "Intersect": "write it as a left semi join with event-time bounds",
+    "Except": "write it as a left anti join with event-time bounds",
+    "Pivot": "write each column as an aggregate with FILTER (WHERE ...)",
+    "Sample": "sample the source, or keep rows by a hash of their key",
+}
+_NOW = {"current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time", "unix_timestamp"}
+BETWEEN = {"Project", "Filter", "Generate", "Expand", "Join", "Repartition", "RepartitionByExpression", "ResolvedHint"}
+"""Nodes that may stand above a stateful one: what they do with a row depends on nothing but the row."""
+BETWEEN |= {"MapInPandas", "MapInArrow", "PythonMapInArrow"}
+
+
+def place(node: Any) -> str:
+    """Where a node or an expression stands, as well as Spark knows."""
+    origin = node.origin()
+    line, column = optional(origin.line()), optional(origin.startPosition())
+    return "" if line is None else f" (line {line}, position {0 if column is None else column + 1})"
+
+
+def refused(what: str, node: Any, instead: str) -> QueryError:
+    return QueryError(f"{what}{place(node)} cannot run on fluxen: {instead}")
+
+
+def check_source(plan: Any) -> None:
+    """Raise for what Spark itself would refuse in a stream, when the query is built and not when it starts."""
+    name = str(plan.nodeName())
+    if plan.isStreaming() and name in _INSTEAD:
+        raise refused(_shown(plan), plan, _INSTEAD[name])
+    for child in items(plan.children()):
+        check_source(child)
+
+
+def check_between(node: Any) -> None:
+    """Raise unless a node above a stateful one gives the same when a batch is delivered again."""
+    name = str(node.nodeName())
+    if name in _INSTEAD:
+        raise refused(_shown(node), node, _INSTEAD[name])
+    if name == "Union":
+        raise refused("UNION above a stateful operator", node, "unite the streams first, or run two queries")
+    if name == "EventTimeWatermark":
+        raise refused(
+            "withWatermark() above a stateful operator", node, "its results have event times already; leave it out"
+        )
+    if name not in BETWEEN:
+        raise refused(f"{name} above a stateful operator", node, "do it in the sink, or in a query of its own")
+    for expression in items(node.expressions()):
+        check_repeatable(expression)
+
+
+def check_repeatable(expression: Any) -> None:
+    """Raise for what gives another value when a batch is delivered again."""
+    for one in every_expression(expression):
+        name = str(one.prettyName())
+        clock = name in _NOW and one.nodeName() not in ("UnixTimestamp",)
+        if clock or (not one.children().size() and not one.deterministic()):
+            raise refused(
+                f"{name}() above a stateful operator",
+                one,
+                "it gives something else when a batch is delivered again; compute it below, or in the sink",
+            )
+
+
+def _shown(node: Any) -> str:
+    name = str(node.nodeName())
+    return {"GlobalLimit": "LIMIT", "LocalLimit": "LIMIT", "Sort": "ORDER BY"}.get(name, name)

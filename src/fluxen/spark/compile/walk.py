@@ -1,0 +1,180 @@
+"""Down a plan, cutting it at every stateful node over streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from fluxen.errors import QueryError
+from fluxen.operators.aggregate.windowed import Emit
+from fluxen.spark.catalyst import Maker, event_timed, identifier, identifiers, is_attribute, items, plan_of
+from fluxen.spark.compile.aggregates import aggregated
+from fluxen.spark.compile.conditions import conjuncts
+from fluxen.spark.compile.joins import inner_join, other_join
+from fluxen.spark.compile.normal import normalised
+from fluxen.spark.compile.pieces import Piece, told
+from fluxen.spark.compile.refusals import check_between, check_source, refused
+from fluxen.spark.plan.base import Shape, StagePlan
+
+__all__ = ["Compiled", "compiled"]
+
+_JOINS = {
+    "INNER": "inner",
+    "CROSS": "inner",
+    "LEFT OUTER": "left",
+    "RIGHT OUTER": "right",
+    "FULL OUTER": "full",
+    "LEFT SEMI": "semi",
+    "LEFT ANTI": "anti",
+}
+_STATEFUL = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "Window",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+    "TransformWithStateInPandas",
+    "FlatMapGroupsInPandas",
+    "FlatMapGroupsInArrow",
+    "FlatMapCoGroupsInPandas",
+    "MapGroups",
+    "CoGroup",
+    "WindowGroupLimit",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A DataFrame as stages."""
+
+    last: StagePlan
+    shape: Shape
+    """from the last stage's results to the DataFrame's columns"""
+    note: str
+    """what Spark does with those results, for `explain`"""
+
+
+def compiled(df: DataFrame, emit: Emit = "append") -> Compiled:
+    """The stages of a streaming DataFrame; groups that end come out when they do, or with every change of the last."""
+    maker = Maker(df.sparkSession)
+    plan, walk = normalised(maker, plan_of(df)), _Walk(maker, emit)
+    piece = walk.piece(plan, {identifier(one) for one in items(plan.output())}, last=True)
+    if piece.stage is None:
+        raise QueryError("the query keeps no state, so there is nothing for fluxen to run; start it with Spark itself")
+    output = items(plan.output())
+    return Compiled(last=piece.stage, shape=piece.finished(output), note=told(piece.plan))
+
+
+class _Walk:
+    def __init__(self, maker: Maker, emit: Emit) -> None:
+        self.maker, self.emit = maker, emit
+
+    def piece(self, node: Any, needed: set[int], *, last: bool = False) -> Piece:
+        """What a node gives, of which the columns in `needed` are read; `last` if no stateful node is above."""
+        if not _has_state(node):
+            check_source(node)
+            return Piece(maker=self.maker, plan=node, node=node)
+        name, children = str(node.nodeName()), items(node.children())
+        if name == "Join" and all(child.isStreaming() for child in children):
+            return self._join(node, needed)
+        if name == "Aggregate":
+            return self._aggregate(node, last)
+        if name in _STATEFUL:
+            raise refused(name, node, "it is not among the stateful operators that fluxen knows")
+        check_between(node)
+        if name == "Project":
+            node = self._pruned(node, needed)
+        at = next(at for at, child in enumerate(children) if child.isStreaming())
+        self._check_static(node, at)
+        return self.piece(children[at], needed | identifiers(node), last=last).under(node, at)
+
+    def _pruned(self, project: Any, needed: set[int]) -> Any:
+        """Only what is read; event times may be read by whoever looks for one."""
+        entries = items(project.projectList())
+        kept = [one for one in entries if identifier(one) in needed or event_timed(one.toAttribute())]
+        (child,) = items(project.children())
+        return project if len(kept) == len(entries) else self.maker.project(kept or entries[:1], child)
+
+    def _check_static(self, node: Any, at: int) -> None:
+        """A join with a static table must not need rows of the table that have no partner."""
+        if node.nodeName() != "Join":
+            return
+        how = _JOINS.get(str(node.joinType().sql()))
+        fine = {"inner": (0, 1), "left": (0,), "right": (1,), "semi": (0,), "anti": (0,)}.get(how or "", ())
+        if at not in fine:
+            raise refused(
+                f"a {node.joinType().sql().lower()} join with a static table",
+                node,
+                "the stream must be the side whose rows are all kept",
+            )
+
+    def _input(self, node: Any, needed: set[int]) -> Piece:
+        """What feeds a stage."""
+        times = {identifier(one) for one in items(node.output()) if event_timed(one)}
+        piece = self.piece(node, needed | times)
+        if piece.stage is not None and piece.stage.stage.operator.emits == "update":
+            raise refused(
+                "a stateful operator over running aggregates",
+                node,
+                "their values change with every batch; group by a window of an event time, so that each comes out once",
+            )
+        return piece
+
+    def _aggregate(self, node: Any, last: bool) -> Piece:
+        (child,) = items(node.children())
+        return aggregated(node, self._input(child, identifiers(node)), self.emit if last else "append")
+
+    def _join(self, node: Any, needed: set[int]) -> Piece:
+        how = _JOINS.get(str(node.joinType().sql()))
+        if how is None:
+            raise refused(f"a {node.joinType().sql().lower()} join of two streams", node, "write it as an inner join")
+        if how == "inner":
+            inputs, conditions = _flattened(node)
+        else:
+            inputs, conditions = items(node.children()), _on(node)
+        read = needed.union(*(identifiers(one) for one in conditions))
+        pieces = [self._input(one, read) for one in inputs]
+        if how == "inner":
+            return inner_join(node, pieces, conditions, needed)
+        return other_join(node, how, pieces, conditions, needed)
+
+
+def _has_state(node: Any) -> bool:
+    if not node.isStreaming():
+        return False
+    children = items(node.children())
+    if node.nodeName() in _STATEFUL or (node.nodeName() == "Join" and all(child.isStreaming() for child in children)):
+        return True
+    return any(_has_state(child) for child in children)
+
+
+def _on(join: Any) -> list[Any]:
+    return conjuncts(join.condition().get()) if join.condition().isDefined() else []
+
+
+def _flattened(node: Any) -> tuple[list[Any], list[Any]]:
+    """The inputs of inner joins one below the other, and all their conditions."""
+    below = node
+    conditions = []
+    while below.nodeName() == "Filter" or (
+        below.nodeName() == "Project" and all(is_attribute(one) for one in items(below.projectList()))
+    ):
+        conditions += conjuncts(below.condition()) if below.nodeName() == "Filter" else []
+        (below,) = items(below.children())
+    children = items(below.children())
+    streams = below.nodeName() == "Join" and all(child.isStreaming() for child in children)
+    if not streams or _JOINS.get(str(below.joinType().sql())) != "inner":
+        return [node], []
+    conditions += _on(below)
+    inputs = []
+    for child in children:
+        found, more = _flattened(child)
+        inputs += found
+        conditions += more
+    return inputs, conditions

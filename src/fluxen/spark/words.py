@@ -1,0 +1,201 @@
+"""The words that make a `Query`: `join`, `aggregate`, `distinct`, `stateful`, and `query` for a DataFrame as it is.
+
+Building a query checks everything that can be known without data.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+
+from fluxen.engine.options import AdaptOptions
+from fluxen.errors import ConfigError, QueryError
+from fluxen.operators.aggregate.functions import Aggregate
+from fluxen.policies import RiverDQ
+from fluxen.spark.batch_join import run_static
+from fluxen.spark.compile.walk import compiled
+from fluxen.spark.plan.aggregate import AggregateWords, aggregate_stage, named_results
+from fluxen.spark.plan.base import Given, Keys, Length, StagePlan
+from fluxen.spark.plan.join import Between, JoinWords, join_stage
+from fluxen.spark.plan.rows import distinct_stage, stateful_stage
+from fluxen.spark.query import Query
+from fluxen.state.store import Store
+
+# ---- inputs of a stage
+
+
+def _given(stream: DataFrame | Query, what: str) -> Given:
+    if isinstance(stream, Query):
+        return Given(df=stream.results, plan=stream.last, shape=stream.shape)
+    if not isinstance(stream, DataFrame):
+        raise QueryError(f"{what} must be a DataFrame or a Query, got {type(stream).__name__}")
+    return Given(df=stream)
+
+
+def _streaming(stream: DataFrame | Query, what: str) -> Given:
+    given = _given(stream, what)
+    if given.plan is None and not given.df.isStreaming:
+        raise QueryError(f"{what} is not a streaming DataFrame; read it with spark.readStream")
+    return given
+
+
+def _query(inputs: Sequence[DataFrame | Query], last: StagePlan) -> Query:
+    """A query that ends with this stage, with the options that its inputs have."""
+    queries = [one for one in inputs if isinstance(one, Query)]
+    adapted = [query.options for query in queries if query.options != AdaptOptions()]
+    if any(options != adapted[0] for options in adapted):
+        raise ConfigError("two inputs are adapted in different ways; call adapt() on what comes of them instead")
+    options = adapted[0] if adapted else AdaptOptions()
+    store = queries[0].store if queries else Store
+    return Query(last=last, options=options, store=store).without_conflicts()
+
+
+def join(
+    inputs: Mapping[str, DataFrame | Query],
+    on: Keys | Mapping[str, Keys],
+    time: str | Mapping[str, str] | None = None,
+    *,
+    within: Length | None = None,
+    between: Between | None = None,
+    lateness: Length | Mapping[str, Length] | None = None,
+    idle: Length | Mapping[str, Length] | None = None,
+    plan: Literal["mjoin", "tree"] = "mjoin",
+    ttl: Length | None = None,
+    how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
+) -> Any:
+    """Join two to eight inputs on equal keys: streams, and results of other queries, which become stages of this one.
+
+    `within` limits the latest minus the earliest event time of a result; `between` instead bounds pairs:
+    {("b", "a"): ("-60 seconds", "60 seconds")} for b.ts - a.ts, with None for a side that is open. With neither,
+    everything is kept, unless `ttl` says for how long: rows more than that apart do not join, in event time or, without
+    `time`, in the time of the batches they came in. Rows older than their input's watermark (its latest event time less
+    `lateness`, as of the batch before) are dropped and counted. An input with `withWatermark()` has its delay as
+    lateness; otherwise it is none. Columns: the key under the first input's names, then `<input>_<column>`.
+
+    An input that is a `Query` is as far as that query's results cannot fall behind, if its time is an event time of
+    theirs (see `Query.aggregate`); otherwise its rows' times count, as those of a source. The same DataFrame or Query
+    may be used several times: it is read, or runs, once.
+
+    An input without a row for `idle` (one length for all, or some by name) no longer holds the others' state and the
+    stages behind: its watermark follows theirs, and rows that come after all are late if they are older.
+
+    `plan="mjoin"` joins all inputs at once and keeps nothing but their rows. `plan="tree"` joins them in steps, keeps
+    what the steps find, and lets every site choose and change its own order of steps; the results are the same.
+
+    `how` other than "inner" is for two inputs. Rows without a partner come out with nulls for the other input ("left",
+    "right", "full"), or only they do ("anti"), once watermarks and bounds say that none can come; so these need `time`
+    and bounds. "semi" gives each row of the first input that has a partner, once.
+
+    Streaming inputs give a `Query`; static ones give the answer in one go, as a DataFrame.
+    """
+    given = {name: _given(one, f"input {name!r}") for name, one in inputs.items()}
+    static = [name for name, one in given.items() if one.plan is None and not one.df.isStreaming]
+    if static and len(static) < len(given):
+        raise QueryError(
+            f"input {static[0]!r} is static while others stream; join it with Spark's own join(), or stream it"
+        )
+    words = JoinWords(
+        on=on, time=time, within=within, between=between, lateness=lateness, idle=idle, plan=plan, ttl=ttl, how=how
+    )
+    built = join_stage(given, words)
+    if static:
+        return run_static([one.df for one in given.values()], built)
+    return _query(list(inputs.values()), built)
+
+
+def aggregate(
+    stream: DataFrame | Query,
+    by: Keys,
+    time: str | None = None,
+    *,
+    last: int | None = None,
+    window: Length | None = None,
+    slide: Length | None = None,
+    emit: Literal["append", "update"] = "append",
+    lateness: Length | None = None,
+    ttl: Length | None = None,
+    aggregates: Mapping[str, Aggregate] | None = None,
+    **named: Aggregate,
+) -> Query:
+    """Aggregate by key: over the `last` n rows of each key (one result per input row), over event-time windows (emitted
+    when the watermark passes their end), or, with neither, over everything so far (one row per key that changed in the
+    batch). A null key is a group of its own.
+
+    With `slide` a window starts that often, and a row is in all windows that cover it; otherwise one begins where the
+    other ends. `emit="update"` gives a window's values in every batch that changes them, and nothing when it ends.
+
+    Results are named by keyword, as in n=fx.count(), or in `aggregates`, a dict that may hold any name, those of
+    keywords included: aggregates={"time": fx.max("ts")}.
+
+    With `ttl` a key's running value is forgotten when it has not been updated for that long, and of the last n rows
+    only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
+    given = _streaming(stream, "the input of aggregate()")
+    words: dict[str, Any] = {"by": by, "time": time, "last": last, "window": window, "slide": slide, "emit": emit}
+    words |= {"lateness": lateness, "ttl": ttl}
+    results = named_results(aggregates, named, words)
+    built = aggregate_stage(given, AggregateWords(**words), results)
+    (origin,) = built.origins
+    if given.plan is not None and window is not None and origin is not None and given.plan.stage.unbounded(origin):
+        warnings.warn(
+            f"windows over {time!r} close only at the end of input: nothing says how old its values may become; "
+            "give the join before within or between, or take another time",
+            stacklevel=3 if isinstance(stream, Query) else 2,
+        )
+    return _query([stream], built)
+
+
+def distinct(
+    stream: DataFrame | Query,
+    by: Keys,
+    time: str | None = None,
+    *,
+    within: Length | None = None,
+    lateness: Length | None = None,
+    ttl: Length | None = None,
+) -> Query:
+    """The first row of each key; with `within`, again the first row more than that after the last one kept.
+
+    `ttl` says the same, also for rows without event time, which go by the time of the batches they come in."""
+    given = _streaming(stream, "the input of distinct()")
+    return _query([stream], distinct_stage(given, by, time, within, lateness, ttl))
+
+
+def stateful(stream: DataFrame | Query, by: Keys | None, operator: Any, time: str | None = None) -> Query:
+    """User code over partition groups: an object with process, extract, install and info (see
+    `fluxen.operators.user_code.GroupOperator`), or a whole `fluxen.operators.base.Operator` of your own.
+
+    With `by=None` the code keeps no state and must not care which rows come together: rows are routed by what sites
+    have time for (`RiverDQ`, unless `adapt` names another policy), not by what is in them.
+    """
+    query = _query([stream], stateful_stage(_streaming(stream, "the input of stateful()"), by, time, operator))
+    return query if by is not None else query.adapt(policy=RiverDQ())
+
+
+def query(df: DataFrame, *, mode: Literal["append", "update"] = "append") -> Query:
+    """A streaming DataFrame as it is, made with the DataFrame API or spark.sql(): fluxen runs its joins of streams and
+    its aggregates, Spark everything that keeps no state.
+
+    Windows come out once, when the watermark passes their end; with `mode="update"`, or outputMode("update") of the
+    writer, whenever they have changed. `fx.explain(df)` shows the stages. What cannot be run is refused here.
+    """
+    if not isinstance(df, DataFrame):
+        connect = "connect" in type(df).__module__
+        raise QueryError(
+            "Spark Connect hands out no plans to read; use a session of its own, such as fx.session()"
+            if connect
+            else f"query() takes a streaming DataFrame, got {type(df).__name__}"
+        )
+    if not df.isStreaming:
+        raise QueryError("query() takes a streaming DataFrame, this one is static; read it with spark.readStream")
+    if mode not in ("append", "update"):
+        raise QueryError(f"mode must be 'append' or 'update', got {mode!r}")
+    found = compiled(df, mode)
+    return Query(last=found.last, shape=found.shape, options=AdaptOptions(), note=found.note)
+
+
+def explain(df: DataFrame) -> None:
+    """Print what fluxen would run of a streaming DataFrame, and what Spark would."""
+    query(df).explain()
