@@ -86,10 +86,43 @@ def test_a_mistake_is_named_in_one_line(tmp_path: Path, old: str, new: str, said
     assert said in str(caught.value)
 
 
-def test_sql_is_for_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "query.sql").write_text("SELECT 1")
-    assert main(["run", str(tmp_path / "query.sql")]) == 1
-    assert "SQL" in capsys.readouterr().err
+BESIDE = """
+[sources.bid]
+path = "bids"
+watermark = { column = "ts", delay = "1 minute" }
+[sink]
+format = "parquet"
+path = "out"
+checkpoint = "checkpoint"
+"""
+
+
+def test_sql_has_its_sources_and_sink_in_a_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "query.sql").write_text("SELECT k, count(*) FROM bid GROUP BY k;\n")
+    (tmp_path / "query.toml").write_text(BESIDE)
+    query = read_query(tmp_path / "query.sql")
+    assert query.sql == "SELECT k, count(*) FROM bid GROUP BY k"
+    assert query.steps == ["SQL"]
+    assert query.sources["bid"]["watermark"] == {"column": "ts", "delay": "1 minute"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "beside", "said"),
+    [
+        (" ;", BESIDE, "is empty"),
+        ("SELECT 1", None, "query.toml"),
+        ("SELECT 1", BESIDE + "[aggregate]\nby = 'k'", "leave [join] and the like out"),
+        ("SELECT 1", BESIDE.replace(', delay = "1 minute"', ""), "needs column and delay"),
+        ("SELECT 1", BESIDE.replace("delay", "dellay"), "unknown key 'dellay'"),
+    ],
+)
+def test_a_mistake_around_sql_is_named(tmp_path: Path, sql: str, beside: str | None, said: str) -> None:
+    (tmp_path / "query.sql").write_text(sql)
+    if beside is not None:
+        (tmp_path / "query.toml").write_text(beside)
+    with pytest.raises(FluxenError) as caught:
+        read_query(tmp_path / "query.sql")
+    assert said in str(caught.value)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

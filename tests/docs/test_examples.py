@@ -41,6 +41,19 @@ def test_cheapest_brokers_and_the_query_file_agree(spark: Any, tmp_path: Path) -
     assert found == [(broker, row["cheapest"], row["matches"]) for broker, row in sorted(last.items())]
 
 
+def test_the_sql_file_gives_what_the_script_gives(spark: Any, tmp_path: Path) -> None:
+    module = example("cheapest_brokers.py")
+    for name in ("cheapest-brokers.sql", "cheapest-brokers.toml"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    module["write_offers"](tmp_path / "offers")
+    assert main(["run", str(tmp_path / "cheapest-brokers.sql"), "--plain"]) == 0
+    last = {}
+    for path in sorted((tmp_path / "cheapest-sql").glob("*.parquet")):
+        last.update({row["broker"]: row for row in pq.read_table(path).to_pylist()})
+    found = [(broker, row["cheapest"], row["matches"]) for broker, row in sorted(last.items())]
+    assert found == module["main"](tmp_path / "script")
+
+
 def test_moving_average(spark: Any, tmp_path: Path) -> None:
     averages, minutes = example("moving_average.py")["main"](tmp_path)
     assert len(averages) == 24
@@ -58,7 +71,7 @@ def test_own_operator(spark: Any, tmp_path: Path) -> None:
 
 
 def test_every_query_file_passes_its_check() -> None:
-    files = list(EXAMPLES.glob("*-query.toml"))
+    files = [*EXAMPLES.glob("*-query.toml"), *EXAMPLES.glob("*.sql")]
     assert files
     for path in files:
         read_query(path)

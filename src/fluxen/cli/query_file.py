@@ -1,4 +1,4 @@
-"""Query files: what a TOML file may say, checked before Spark starts.
+"""Query files: what a TOML file may say, alone or beside an SQL file, checked before Spark starts.
 
 Every table and key is named here; a misspelt one is an error that lists the ones there are. Values that only Spark can
 judge, such as a column's name, are checked when the query is built (`fluxen.spark.from_config`).
@@ -29,7 +29,8 @@ __all__ = ["QueryFile", "read_query"]
 _TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt", "sink", "trigger")
 _KEYS = {
     "session": ("master", "settings"),
-    "source": ("format", "path", "schema", "options"),
+    "source": ("format", "path", "schema", "options", "watermark"),
+    "watermark": ("column", "delay"),
     "join": ("on", "time", "within", "between", "lateness", "idle", "plan", "ttl", "how"),
     "distinct": ("by", "time", "within", "lateness", "ttl"),
     "aggregate": ("by", "time", "window", "slide", "emit", "last", "lateness", "ttl", "values"),
@@ -55,37 +56,54 @@ class QueryFile:
     adapt: Json
     sink: Json
     trigger: Json
+    sql: str | None = None
+    """the query, where it is SQL and not made of tables"""
 
     @property
     def steps(self) -> list[str]:
+        if self.sql is not None:
+            return ["SQL"]
         named = {"join": self.join, "distinct": self.distinct, "aggregate": self.aggregate}
         return [name for name, table in named.items() if table is not None]
 
 
 def read_query(path: Path) -> QueryFile:
-    """Read and check a query file."""
-    if path.suffix.lower() == ".sql":
-        raise ConfigError(
-            f"{path} is SQL, which fluxen run does not read yet; describe the query in a TOML file instead"
-        )
+    """Read and check a query file; the sources and the sink of an SQL file are in a TOML file of the same name."""
+    if path.suffix.lower() != ".sql":
+        return _query(_toml(path, "give the path of a TOML or SQL file"), path)
+    sql = _text_of(path, "give the path of a TOML or SQL file").strip().removesuffix(";")
+    if not sql:
+        raise ConfigError(f"the query file {path} is empty; write one SELECT statement")
+    beside = path.with_suffix(".toml")
+    return _query(_toml(beside, f"the sources and the sink of {path.name} are described there"), beside, sql)
+
+
+def _text_of(path: Path, hint: str) -> str:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"there is no query file {path}; give the path of a TOML file") from None
+        raise ConfigError(f"there is no query file {path}; {hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the query file {path}: {error}") from error
+
+
+def _toml(path: Path, hint: str) -> Json:
+    try:
+        return tomllib.loads(_text_of(path, hint))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the query file {path} is not TOML: {error}") from error
-    return _query(data, path)
 
 
-def _query(data: Json, path: Path) -> QueryFile:
+def _query(data: Json, path: Path, sql: str | None = None) -> QueryFile:
     _known(data, _TABLES, "the query file", "table")
     base = path.resolve().parent
     session = _table(data, "session")
     sources = {name: _source(name, table, base) for name, table in _sources(data).items()}
     joined, distinct, aggregate = (_optional(data, name) for name in ("join", "distinct", "aggregate"))
-    _check_steps(sources, joined, distinct, aggregate)
+    if sql is None:
+        _check_steps(sources, joined, distinct, aggregate)
+    elif joined is not None or distinct is not None or aggregate is not None:
+        raise ConfigError(f"{path.name} stands beside SQL, which says what to compute; leave [join] and the like out")
     return QueryFile(
         name=str(data.get("name", path.stem)),
         master=session.get("master"),
@@ -98,6 +116,7 @@ def _query(data: Json, path: Path) -> QueryFile:
         adapt=_adapt(data),
         sink=_sink(data, base),
         trigger=_trigger(data),
+        sql=sql,
     )
 
 
@@ -133,6 +152,8 @@ def _source(name: str, table: Any, base: Path) -> Json:
     made = {"format": "parquet", "options": {}, **table}
     if "path" in made:
         made["path"] = _absolute(made["path"], base)
+    if "watermark" in made and set(_table(made, "watermark", f"sources.{name}.watermark")) != {"column", "delay"}:
+        raise ConfigError(f"[sources.{name}] watermark needs column and delay: column = 'ts', delay = '1 minute'")
     return {**made, "options": {key: _text(value) for key, value in made["options"].items()}}
 
 

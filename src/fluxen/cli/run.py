@@ -1,4 +1,5 @@
-"""`fluxen run FILE`: a query described in a TOML file, run until its input ends or Ctrl-C.
+"""`fluxen run FILE`: a query in a TOML file, or in an SQL file with its sources and sink in a TOML file beside it, run
+until its input ends or Ctrl-C.
 
 `fluxen.cli.query_file` reads and checks the file, `fluxen.spark.from_config` builds the query, and
 `examples/offers-query.toml` shows the tables.
@@ -24,11 +25,12 @@ __all__ = ["add_parser", "run"]
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
-        help="run a query described in a TOML file",
-        description="Run a query described in a TOML file: sources, join, distinct, aggregate, sink, adapt, trigger. "
-        "Paths in the file are relative to it. Progress goes to stderr.",
+        help="run a query in a TOML or SQL file",
+        description="Run a query described in a TOML file: sources, join, distinct, aggregate, sink, adapt, trigger; "
+        "or one in SQL, whose sources and sink are in a TOML file of the same name beside it. Paths in a file are "
+        "relative to it. Progress goes to stderr.",
     )
-    parser.add_argument("file", metavar="FILE", help="the query, a TOML file")
+    parser.add_argument("file", metavar="FILE", help="the query, a TOML or SQL file")
     parser.add_argument("--plain", action="store_true", help="one line per micro-batch instead of a live view")
     parser.add_argument("--check", action="store_true", help="check the file without starting Spark")
     parser.set_defaults(run=run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from fluxen.arrays import Json
@@ -17,7 +17,7 @@ from fluxen.errors import QueryError
 from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.spark.query import Query
 from fluxen.spark.run import Run
-from fluxen.spark.words import aggregate, distinct, join
+from fluxen.spark.words import aggregate, distinct, join, query
 
 
 class Described(Protocol):
@@ -41,6 +41,8 @@ class Described(Protocol):
     def sink(self) -> Json: ...
     @property
     def trigger(self) -> Json: ...
+    @property
+    def sql(self) -> str | None: ...
 
 
 def start(spark: SparkSession, described: Described) -> Run:
@@ -55,16 +57,27 @@ def start(spark: SparkSession, described: Described) -> Run:
 
 def build(spark: SparkSession, described: Described) -> Query:
     streams = {name: _stream(spark, name, source) for name, source in described.sources.items()}
+    if described.sql is not None:
+        return _of_sql(spark, described.sql, streams).adapt(**described.adapt)
     (first, *_) = streams.values()
     if described.join is not None:
-        query: Query = join(streams, **described.join)
+        built: Query = join(streams, **described.join)
         if described.aggregate is not None:
-            query = query.aggregate(**_keywords(described))
+            built = built.aggregate(**_keywords(described))
     elif described.distinct is not None:
-        query = distinct(first, **described.distinct)
+        built = distinct(first, **described.distinct)
     else:
-        query = aggregate(first, **_keywords(described))
-    return query.adapt(**described.adapt)
+        built = aggregate(first, **_keywords(described))
+    return built.adapt(**described.adapt)
+
+
+def _of_sql(spark: SparkSession, sql: str, streams: Mapping[str, DataFrame]) -> Query:
+    for name, stream in streams.items():
+        stream.createOrReplaceTempView(name)
+    try:
+        return query(spark.sql(sql))
+    except (AnalysisException, ParseException) as error:
+        raise QueryError(f"the SQL cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def _keywords(described: Described) -> Json:
@@ -79,7 +92,9 @@ def _stream(spark: SparkSession, name: str, source: Json) -> DataFrame:
         schema = source.get("schema") or _schema(spark, source)
         if schema is not None:
             reader = reader.schema(schema)
-        return reader.load(source.get("path"))
+        rows = reader.load(source.get("path"))
+        marked = source.get("watermark")
+        return rows if marked is None else rows.withWatermark(marked["column"], marked["delay"])
     except AnalysisException as error:
         line = str(error).splitlines()[0]
         raise QueryError(f"source {name!r} cannot be read: {line}; check its format, path and schema") from error

@@ -157,6 +157,12 @@ class EpochLog:
     def identify(self, identity: Json) -> None:
         """Claim the checkpoint for a query, or refuse: a checkpoint of another query, naming what differs."""
         claimed = {"version": VERSION, **identity}
+        if not self.store.exists(IDENTITY) and all(self.store.list(name) for name in ("offsets", "commits")):
+            raise CheckpointError(
+                f"checkpoint {self.store.root} is one of Spark's own, whose state cannot be taken over; choose a new "
+                "checkpoint location, and let the source begin at the offsets in the newest file under offsets/ "
+                "(startingOffsets of Kafka, startingVersion of Delta), with the rows of a window before them"
+            )
         if self.store.create(IDENTITY, seal(claimed)):
             return
         try:

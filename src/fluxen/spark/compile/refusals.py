@@ -29,7 +29,7 @@ _INSTEAD = {
     "Pivot": "write each column as an aggregate with FILTER (WHERE ...)",
     "Sample": "sample the source, or keep rows by a hash of their key",
 }
-_NOW = {"current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time", "unix_timestamp"}
+_NOW = {"current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time"}
 BETWEEN = {"Project", "Filter", "Generate", "Expand", "Join", "Repartition", "RepartitionByExpression", "ResolvedHint"}
 """Nodes that may stand above a stateful one: what they do with a row depends on nothing but the row."""
 BETWEEN |= {"MapInPandas", "MapInArrow", "PythonMapInArrow"}
@@ -76,8 +76,8 @@ def check_repeatable(expression: Any) -> None:
     """Raise for what gives another value when a batch is delivered again."""
     for one in every_expression(expression):
         name = str(one.prettyName())
-        clock = name in _NOW and one.nodeName() not in ("UnixTimestamp",)
-        if clock or (not one.children().size() and not one.deterministic()):
+        random = not one.deterministic() and all(part.deterministic() for part in items(one.children()))
+        if name in _NOW or random:
             raise refused(
                 f"{name}() above a stateful operator",
                 one,
