@@ -56,7 +56,8 @@ $(OLDEST)/.ready: pyproject.toml lab/pyproject.toml
 .PHONY: test-oldest
 test-oldest: java $(OLDEST)/.ready  ## smoke test on the oldest supported versions
 	@$(OLDEST)/bin/pytest -q -W ignore::DeprecationWarning tests/state tests/spark/test_split.py \
-	  tests/spark/test_operators.py tests/spark/test_sinks.py tests/spark/test_flush.py tests/spark/test_watermarks.py
+	  tests/spark/test_operators.py tests/spark/test_sinks.py tests/spark/test_flush.py tests/spark/test_watermarks.py \
+	  tests/spark/test_query.py tests/spark/test_query_property.py tests/docs/test_examples.py
 
 .PHONY: chaos
 chaos: env  ## kill the driver at many random moments and compare with the oracle

@@ -25,6 +25,7 @@ def test_every_script_is_tested_here() -> None:
         "cheapest_brokers.py",
         "moving_average.py",
         "own_operator.py",
+        "your_query.py",
     }
 
 
@@ -68,6 +69,12 @@ def test_own_operator(spark: Any, tmp_path: Path) -> None:
     found = example("own_operator.py")["main"](tmp_path)
     expected = sorted((f"user-{i % 3}", float(i * i - (i - 3) ** 2)) for i in range(3, 12))
     assert [tuple(row) for row in found] == expected
+
+
+def test_your_query_gives_the_same_on_both_engines(spark: Any, tmp_path: Path) -> None:
+    found = example("your_query.py")["main"](tmp_path)
+    assert [(row.site, row.clicks) for row in found["spark"]] == [("a", 19)] * 3  # the last minute is still open
+    assert found["fluxen"] == found["spark"]
 
 
 def test_every_query_file_passes_its_check() -> None:

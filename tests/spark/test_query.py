@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -224,18 +223,3 @@ def test_python_functions_stay_with_spark(spark, collected, drain):
     whole = pa.concat_tables(TABLES["a"]).to_pylist()
     expected = {s: 4 * sum(row["n"] for row in whole if row["s"] == s) for s in ("x", "y")}
     assert {row["s"]: row["mm"] for row in last_of_each(collected.rows, "s")} == expected
-
-
-def test_the_job_stays_as_it_is_but_for_one_line(spark, tmp_path: Path):
-    """What docs/your-query.md shows."""
-    rows = feed(spark, TABLES["a"]).withWatermark("ts", f"{SPAN} seconds")
-    df = rows.groupBy("s", F.window("ts", "10 seconds")).agg(F.count(F.lit(1)).alias("n"))
-    for start, name in ((df, "spark"), (fx.query(df), "fluxen")):
-        writer = start.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / f"{name}-checkpoint"))
-        writer.trigger(availableNow=True).start(str(tmp_path / name)).awaitTermination()
-    found = [
-        oracle.canonical_rows(row.asDict(recursive=True) for row in spark.read.parquet(str(tmp_path / name)).collect())
-        for name in ("spark", "fluxen")
-    ]
-    assert found[0]
-    assert set(found[0]) <= set(found[1])  # Spark needs one more batch to close what the last watermark has passed
