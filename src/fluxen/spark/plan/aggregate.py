@@ -103,8 +103,8 @@ def aggregate_stage(given: Given, words: AggregateWords, aggregates: Mapping[str
     df, keys, time = given.df, listed(words.by, "by"), words.time
     check_names(df, "the input of aggregate()")
     measured = measures(df, aggregates)
-    late = 0
-    if time is not None or not words.compiled:
+    late = microseconds(words.lateness or "0 seconds", "lateness")
+    if not words.compiled or (time is not None and given.plan is None):
         late = lateness_of(df, time, words.lateness, "lateness", "the input of aggregate()")
     _check_form(words)
     if time is None and (words.window is not None or any(m.kind in ("first", "last") for m in measured)):

@@ -72,6 +72,8 @@ class _Side:
     df: DataFrame
     key: list[str]
     time: str | None
+    fed: bool
+    """whether its rows are another stage's results"""
 
 
 def join_stage(inputs: Mapping[str, Given], words: JoinWords) -> StagePlan:
@@ -83,6 +85,7 @@ def join_stage(inputs: Mapping[str, Given], words: JoinWords) -> StagePlan:
             df=given.df,
             key=listed(_each(words.on, name, "on"), "on"),
             time=None if words.time is None else str(_each(words.time, name, "time")),
+            fed=given.plan is not None,
         )
         for name, given in inputs.items()
     ]
@@ -206,7 +209,7 @@ def _needed(column: str, number: int, side: _Side, words: JoinWords) -> bool:
 def _lateness(side: _Side, words: JoinWords) -> int:
     """An input's lateness; a mapping may leave out those with withWatermark()."""
     given = words.lateness
-    if words.compiled and side.time is None:
+    if words.compiled and (side.time is None or side.fed):
         return 0
     marked = any(DELAY in found.metadata for found in side.df.schema.fields)
     left_out = isinstance(given, Mapping) and side.name not in given and marked
