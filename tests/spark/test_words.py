@@ -169,6 +169,21 @@ def test_a_windows_maximum_is_joined_back_to_its_bids(bids, drain, collected):
     assert found == [(1, 7, at(11)), (1, 30, at(2)), (2, 5, at(3)), (2, 9, at(12)), (2, 9, at(13)), (3, 1, at(40))]
 
 
+def test_a_stream_that_two_stages_read_is_read_once_for_each(spark, bids, drain, collected):
+    """To Spark a batch is one table of all sources; without care every stage reads the whole of it."""
+    read = spark.sparkContext.accumulator(0)
+
+    @F.udf("long")
+    def noted(value):
+        read.add(1)
+        return value
+
+    stream = bids.withColumn("v", noted("v"))
+    joined = fx.join({"bid": stream, "best": highest(stream)}, on="k", time={"bid": "ts", "best": "start"}, ttl="1 day")
+    drain(joined.adapt(**SMALL), collected)
+    assert read.value == 2 * sum(table.num_rows for table in BIDS)
+
+
 def test_joins_on_different_keys_follow_each_other(spark, drain, collected):
     streams = feeds(
         spark,

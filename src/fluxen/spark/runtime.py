@@ -127,11 +127,15 @@ class SparkRuntime:
         return len(self.query.plans) == 1 and all(plan.deterministic() for plan in plans)
 
     def _stages(self, task: EpochTask[DataFrame]) -> tuple[list[DataFrame], list[DataFrame]]:
-        """The stages' results, and those of them that several others read, which are kept for them."""
+        """The stages' results, and what several stages read of them and of the sources, which is kept for them."""
         made: list[DataFrame] = []
         shared: list[DataFrame] = []
+        rows = task.rows
+        if rows is not None and len(self._fed) > 1:  # to Spark a batch is a whole: each stage would read all sources
+            rows = rows.persist()
+            shared.append(rows)
         for at, (plan, context) in enumerate(zip(self.query.plans, task.contexts)):
-            frame = self._input(task.rows, at, made)
+            frame = self._input(rows, at, made)
             if frame is not None:
                 frame = plan.prepare(frame, task.combine[at])
             frame = run_stage(self._marked(frame, context), plan.wire, context, plan.schema, self.pins)
