@@ -240,7 +240,7 @@ def test_names_of_results_are_clear(words, message, bids):
 
 
 def test_names_that_cannot_be_told_apart_are_refused(bids):
-    with pytest.raises(QueryError, match="key column 'a.n' is named like a part of an aggregate"):
+    with pytest.raises(QueryError, match=r"key column 'a\.n' is named like a part of an aggregate"):
         fx.aggregate(bids.withColumnRenamed("k", "a.n"), by="a.n", a=fx.count())
     doubled = fx.distinct(bids, by="k").select("k", "k")
     with pytest.raises(QueryError, match="two columns named 'k'"):

@@ -223,7 +223,7 @@ def _operator(words: _Checked) -> Running | Windowed:
 
 
 def named_results(
-    given: Mapping[str, Aggregate] | None, named: Mapping[str, Any], words: Mapping[str, Any]
+    given: Mapping[Any, Aggregate] | None, named: Mapping[str, Any], words: Mapping[str, Any]
 ) -> dict[str, Aggregate]:
     """The aggregates by the names of their results."""
     for name, value in {**words, "aggregates": given}.items():
