@@ -40,7 +40,7 @@ lint: $(READY)  ## ruff, mypy strict, import layers
 
 .PHONY: check
 check: lint  ## lint, types, all tests that need no JVM; property tests with a quarter of their cases; 3 minutes
-	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -m "not spark and not cluster and not chaos and not slow"
+	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -n 2 -m "not spark and not cluster and not chaos and not slow"
 
 .PHONY: test
 test: env lint  ## everything CI runs: lint, types, doctests, tests on real Spark

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import fluxen.testing as ft
 from fluxen.control.memory import spilling
 from fluxen.control.moves.parallel_track import move_by_track
+from fluxen.operators.base import Operator
 from fluxen.site.context import SkewBuffer
 from fluxen.state import sorted_run as runs
 from fluxen.state.epoch import StageState
@@ -94,8 +95,8 @@ class Histories:
 
         return change
 
-    def spill(self) -> Callable[[int, StageState, int], StageState] | None:
-        """Random groups to disk, cleaned up or brought back, several of these at once."""
+    def spill(self, operators: Sequence[Operator]) -> Callable[[int, StageState, int], StageState] | None:
+        """Random groups of stages that spill to disk, cleaned up or brought back, several of these at once."""
         kinds = self.data.draw(
             st.lists(st.sampled_from(["spill", "spill", "cleanup", "unspill"]), max_size=3), label="memory"
         )
@@ -105,7 +106,7 @@ class Histories:
 
         def change(stage: int, state: StageState, epoch: int) -> StageState:
             rng = np.random.default_rng(seed + stage)
-            if stage > 0:  # only a join spills, and only the first stage is one
+            if not operators[stage].spills:
                 return state
             for kind in kinds:
                 groups = rng.choice(
@@ -124,28 +125,26 @@ class Histories:
     def after(self, bench: ft.LocalEngine) -> None:
         """Called after each batch."""
 
-    def change(self, operator: Any) -> Callable[[int, StageState, int], StageState] | None:
+    def change(self, operators: Sequence[Operator]) -> Callable[[int, StageState, int], StageState] | None:
         """Another tree at some sites, and groups that move without their state while new rows go to both sites."""
         kinds = ["none"]
-        if operator.plans is not None:
+        plans, tracks = (operators[0].plans is not None), any(one.lifetime() is not None for one in operators)
+        if plans:
             kinds += ["replan"]
-        if operator.lifetime() is not None:
-            kinds += ["track"] if operator.plans is None else ["track", "both"]
+        if tracks:
+            kinds += ["track", "both"] if plans else ["track"]
         kind = self.data.draw(st.sampled_from([kind for kind in kinds if kind in self.changes]), label="change")
         if kind == "none":
             return None
         seed = self.data.draw(st.integers(0, 2**31), label="seed")
 
         def change(stage: int, state: StageState, epoch: int) -> StageState:
-            rng = np.random.default_rng(seed)
-            if stage > 0:
-                return state
-            if kind in ("replan", "both"):
-                assert state.trees is not None
+            rng, operator = np.random.default_rng(seed + stage), operators[stage]
+            if kind in ("replan", "both") and state.trees is not None:
                 for site in rng.choice(state.routing.sites, size=int(rng.integers(1, state.routing.sites + 1))):
                     tree = random_tree(rng, list(range(operator.inputs)))
                     state = replace(state, trees=state.trees.replanned(int(site), tree))
-            if kind in ("track", "both"):
+            if kind in ("track", "both") and operator.lifetime() is not None:
                 copies = {track.group for track in state.tracks}
                 real = [*range(state.routing.partitions), *state.routing.explicit_groups.tolist()]
                 assert copies.isdisjoint(real)
@@ -208,7 +207,8 @@ def _replay(
     for number, inputs in enumerate(case.batches):
         heavy = case.stages[0].encode(0, inputs[0]).h.tolist() if can_isolate else []
         reroute, repeat = history.reroute(heavy), history.repeat()
-        change = history.spill() if spills else history.change(case.stages[0].stage.operator)
+        operators = [stage.stage.operator for stage in case.stages]
+        change = history.spill(operators) if spills else history.change(operators)
 
         def step(bench: ft.LocalEngine, n=number, i=inputs, r=reroute, c=change, k=repeat) -> None:
             bench.step(n, i, reroute=r, change=c, repeat=k)

@@ -136,20 +136,20 @@ def test_intermediate_results_that_are_rarely_reused_are_not_kept():
     assert cost == price(tree, often, Costs()) < price((0, 1, 2), often, Costs())
 
 
-@pytest.mark.parametrize("balance", ["mslb", "ptlb"])
-def test_a_move_logs_the_steps_of_its_protocol_in_order(tmp_path, balance):
-    story = Story(tmp_path, joined("3 seconds"), balance=balance, replan=False)
+@pytest.mark.parametrize("protocol", ["mslb", "ptlb"])
+def test_a_move_logs_the_steps_of_its_protocol_in_order(tmp_path, protocol):
+    story = Story(tmp_path, joined("3 seconds"), move_protocol=protocol, replan=False)
     rng = np.random.default_rng(1)
     for number in range(12):
         if number == 4:
             group = int(np.flatnonzero(story.state.routing.table == 0)[0])
             story.requests = [Move(pgs=(group,), donor=0, receiver=1, why="test")]
         story.step(*(rows(rng, 6, number, 1.0) for _ in NAMES))
-    assert story.messages(balance) == list(MSLB_STEPS if balance == "mslb" else PTLB_STEPS)
+    assert story.messages(protocol) == list(MSLB_STEPS if protocol == "mslb" else PTLB_STEPS)
     [move] = [event for event in story.events if event["kind"] == "move"]
     assert move["outcome"] == "done"
     # the window is three seconds and a batch one: old rows need as long to go, moved state is there with the next batch
-    assert move["duration"] == (1.0 if balance == "mslb" else pytest.approx(4.0, abs=1.0))
+    assert move["duration"] == (1.0 if protocol == "mslb" else pytest.approx(4.0, abs=1.0))
     assert story.state.tracks == ()
     story.check_join(3)
 
@@ -178,7 +178,7 @@ def test_a_group_may_go_on_or_come_back_while_its_first_move_is_under_way(tmp_pa
 
 
 def test_one_move_by_parallel_track_after_the_other_loses_nothing(tmp_path):
-    story = Story(tmp_path, joined("3 seconds"), policy=Random(seed=4), balance="ptlb", replan=False)
+    story = Story(tmp_path, joined("3 seconds"), policy=Random(seed=4), move_protocol="ptlb", replan=False)
     rng = np.random.default_rng(6)
     for number in range(40):
         story.step(*(rows(rng, 6, number, 1.0) for _ in NAMES))
@@ -208,7 +208,7 @@ def test_auto_moves_what_fits_and_tracks_what_is_large_but_slow(tmp_path):
 
 def test_without_a_window_only_moving_state_is_possible(tmp_path):
     stage = ft.join(dict.fromkeys(NAMES, SCHEMA), "k", "ts", plan="tree")
-    story = Story(tmp_path, stage, balance="ptlb", replan=False)
+    story = Story(tmp_path, stage, move_protocol="ptlb", replan=False)
     rng = np.random.default_rng(4)
     for number in range(4):
         if number == 2:
@@ -221,7 +221,7 @@ def test_without_a_window_only_moving_state_is_possible(tmp_path):
 
 def test_open_windows_of_an_aggregate_stay_with_the_sender(tmp_path):
     stage = ft.aggregate(SCHEMA, "k", "ts", window="4 seconds", n=fx.count(), total=fx.sum("v"))
-    story = Story(tmp_path, stage, balance="ptlb")
+    story = Story(tmp_path, stage, move_protocol="ptlb")
     rng = np.random.default_rng(5)
     tables = [rows(rng, 12, number, 1.0) for number in range(14)]
     for number, table in enumerate(tables):
@@ -239,7 +239,7 @@ def test_open_windows_of_an_aggregate_stay_with_the_sender(tmp_path):
 
 def test_while_distinct_moves_the_sender_decides_about_the_keys_it_has_seen(tmp_path):
     stage = ft.distinct(SCHEMA, ["k"], "ts", within="4 seconds")
-    story = Story(tmp_path, stage, balance="ptlb")
+    story = Story(tmp_path, stage, move_protocol="ptlb")
 
     def step(number: int, *keys: int) -> list[int]:
         # a row of each key every second: whether one is kept depends on all that were kept before
@@ -290,7 +290,7 @@ def test_auto_never_tracks_distinct_whose_keys_the_receiver_must_read_anyway(tmp
 def test_a_group_whose_state_never_expires_moves_with_it_whatever_was_asked_for(tmp_path, stage):
     from fluxen.control.moves.parallel_track import move_by_track
 
-    story = Story(tmp_path, stage, balance="ptlb")
+    story = Story(tmp_path, stage, move_protocol="ptlb")
     rng = np.random.default_rng(9)
     for number in range(4):
         if number == 2:

@@ -51,7 +51,7 @@ def test_a_rescale_waits_for_a_parallel_track(tmp_path, restart):
     bench = ft.LocalEngine([stage], str(tmp_path), partitions=4, sink=lambda _, table: got.extend(table.to_pylist()))
 
     def fresh() -> Adaptation:
-        return Adaptation(planning=StagePlans(stage.stage.operator, balance="ptlb"))
+        return Adaptation(planning=StagePlans(stage.stage.operator, move_protocol="ptlb"))
 
     adaptation, sites, given, tracked = fresh(), [], [], []
     for number in range(14):

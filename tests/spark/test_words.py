@@ -95,6 +95,29 @@ def test_words_before_between_and_after_stages_do_what_they_say(spark, bids, dra
     assert run.epoch["late"] == 0
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda bids: fx.distinct(bids, by="v", time="ts").where("1 = 0").aggregate(by="k", n=fx.count()),
+        lambda bids: fx.join({"a": bids, "b": fx.distinct(bids, by="v").where("1 = 0")}, on="k"),
+        lambda bids: fx.aggregate(bids, by="k", time="ts", window="10 seconds", n=fx.count()).where("1 = 0"),
+    ],
+    ids=["between", "one input", "after"],
+)
+def test_stages_run_though_a_filter_lets_none_of_their_results_through(query, bids, drain, collected):
+    """Spark sees that nothing comes of such a stage and leaves it out of the plan, but it has state to write."""
+    run = drain(query(bids).adapt(**SMALL), collected, endOfInput=True)
+    assert collected.rows == []
+    assert all(sum(site["rows_in"] for site in entry["stages"][0]["sites"]) for entry in run.epochs[:3])
+
+
+def test_a_row_may_be_in_thousands_of_windows(bids, drain, collected):
+    hops = fx.aggregate(bids, by="k", time="ts", window="1 hour", slide="1 second", n=fx.count())
+    drain(hops.aggregate(by="k", windows=fx.count(), rows=fx.sum("n")).adapt(**SMALL), collected, endOfInput=True)
+    found = {row["k"]: (row["windows"], row["rows"]) for row in collected.rows}
+    assert found == {1: (3610, 3 * 3600), 2: (3610, 3 * 3600), 3: (3600, 3600)}
+
+
 # ---- queries as inputs
 
 
@@ -146,6 +169,21 @@ def test_a_windows_maximum_is_joined_back_to_its_bids(bids, drain, collected):
     assert found == [(1, 7, at(11)), (1, 30, at(2)), (2, 5, at(3)), (2, 9, at(12)), (2, 9, at(13)), (3, 1, at(40))]
 
 
+def test_a_stream_that_two_stages_read_is_read_once_for_each(spark, bids, drain, collected):
+    """To Spark a batch is one table of all sources; without care every stage reads the whole of it."""
+    read = spark.sparkContext.accumulator(0)
+
+    @F.udf("long")
+    def noted(value):
+        read.add(1)
+        return value
+
+    stream = bids.withColumn("v", noted("v"))
+    joined = fx.join({"bid": stream, "best": highest(stream)}, on="k", time={"bid": "ts", "best": "start"}, ttl="1 day")
+    drain(joined.adapt(**SMALL), collected)
+    assert read.value == 2 * sum(table.num_rows for table in BIDS)
+
+
 def test_joins_on_different_keys_follow_each_other(spark, drain, collected):
     streams = feeds(
         spark,
@@ -193,11 +231,22 @@ def test_results_may_have_the_names_of_keywords(bids):
         ({"aggregates": [fx.count()]}, "must be a dict .* got list"),
         ({"aggregates": {"n": 3}}, "n=3 is not an aggregate"),
         ({"aggregates": {}}, "at least one aggregate"),
+        ({"aggregates": {1: fx.count()}}, "must be a string, got 1"),
     ],
 )
 def test_names_of_results_are_clear(words, message, bids):
     with pytest.raises(QueryError, match=message):
         fx.aggregate(bids, by="k", **words)
+
+
+def test_names_that_cannot_be_told_apart_are_refused(bids):
+    with pytest.raises(QueryError, match=r"key column 'a\.n' is named like a part of an aggregate"):
+        fx.aggregate(bids.withColumnRenamed("k", "a.n"), by="a.n", a=fx.count())
+    doubled = fx.distinct(bids, by="k").select("k", "k")
+    with pytest.raises(QueryError, match="two columns named 'k'"):
+        doubled.aggregate(by="k", n=fx.count())
+    with pytest.raises(QueryError, match="two columns named 'k'"):
+        fx.join({"a": doubled, "b": bids}, on="k")
 
 
 # ---- adapt()

@@ -27,7 +27,7 @@ def adaptations(
             memory=share.memory,
             operator=stage.operator,
             remote=remote,
-            planning=StagePlans(stage.operator, balance=options.move_protocol, replan=_replan(options.replan)),
+            planning=StagePlans(stage.operator, move_protocol=options.move_protocol, replan=_replan(options.replan)),
         )
         for stage in stages
     ]

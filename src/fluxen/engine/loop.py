@@ -279,13 +279,17 @@ class Loop(Generic[Rows]):
         """One record of every site, or none at all if no site had anything to do and not the `whole` was asked for."""
         number, token = before.number + 1, self.settings.token
         records = read_records(self.store, number, token)
-        if missing_sites(records, expected(before)):
-            # the sink read only part of the results, or none: the state needs all of them
-            evaluation.finish()
-            records = read_records(self.store, number, token)
-            absent = missing_sites(records, expected(before))
-            if absent and (records or whole):
-                raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
+        asked = len(self.stages)
+        while absent := missing_sites(records, expected(before)):
+            # the sink read only part of the results, or Spark saw that a filter lets none of them through: the state
+            # needs all of them, so the last stage that lacks some runs again, and with it those that feed it
+            latest = max(stage for stage, _ in absent)
+            if latest >= asked:
+                if records or whole:
+                    raise CheckpointError(f"epoch {number} is incomplete: no record of (stage, site) {absent}")
+                break
+            evaluation.finish(latest)
+            asked, records = latest, read_records(self.store, number, token)
         return records
 
     def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], SiteRecord], seconds: float) -> Epoch:

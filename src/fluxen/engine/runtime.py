@@ -31,8 +31,8 @@ class EpochTask(Generic[Rows]):
 class Evaluation:
     """How an evaluation went."""
 
-    finish: Callable[[], None]
-    """runs the sites whose results the sink did not read"""
+    finish: Callable[[int], None]
+    """runs the sites of a stage, and of those that feed it, whose results nobody has read to the end"""
     close: Callable[[], None] = lambda: None
     """lets go of what was kept for `finish`"""
     seconds: Mapping[str, float] = field(default_factory=dict)

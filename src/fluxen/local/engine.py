@@ -91,7 +91,7 @@ class LocalRuntime:
         if self.sink is not None:
             self.sink(task.number, results)
         self.results.append(results)
-        return Evaluation(finish=lambda: None)
+        return Evaluation(finish=lambda stage: None)
 
     def seen(self, rows: Sequence[pa.Table]) -> Seen:
         return self.latest

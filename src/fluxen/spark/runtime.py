@@ -91,7 +91,8 @@ class SparkRuntime:
             self._in_batches = True
         elif self.session is None:
             self._prepare(self.query.spark.newSession())
-        results, shared = self._results(task)
+        made, shared = self._stages(task)
+        results = self.query.shape(made[-1])
         planned = time.perf_counter()
         try:
             self.sink(results, task.number)
@@ -99,8 +100,8 @@ class SparkRuntime:
             _release(shared)
             raise
 
-        def finish() -> None:
-            results.write.format("noop").mode("overwrite").save()
+        def finish(stage: int) -> None:
+            made[stage].write.format("noop").mode("overwrite").save()
 
         seconds = {"plan": planned - started, "run": time.perf_counter() - planned}
         return Evaluation(finish=finish, close=lambda: _release(shared), seconds=seconds)
@@ -125,12 +126,16 @@ class SparkRuntime:
         plans = [source._jdf.queryExecution().analyzed() for source in sources]
         return len(self.query.plans) == 1 and all(plan.deterministic() for plan in plans)
 
-    def _results(self, task: EpochTask[DataFrame]) -> tuple[DataFrame, list[DataFrame]]:
-        """The last stage's results, and the DataFrames of stages that several others read, which are kept for them."""
+    def _stages(self, task: EpochTask[DataFrame]) -> tuple[list[DataFrame], list[DataFrame]]:
+        """The stages' results, and what several stages read of them and of the sources, which is kept for them."""
         made: list[DataFrame] = []
         shared: list[DataFrame] = []
+        rows = task.rows
+        if rows is not None and len(self._fed) > 1:  # to Spark a batch is a whole: each stage would read all sources
+            rows = rows.persist()
+            shared.append(rows)
         for at, (plan, context) in enumerate(zip(self.query.plans, task.contexts)):
-            frame = self._input(task.rows, at, made)
+            frame = self._input(rows, at, made)
             if frame is not None:
                 frame = plan.prepare(frame, task.combine[at])
             frame = run_stage(self._marked(frame, context), plan.wire, context, plan.schema, self.pins)
@@ -138,7 +143,7 @@ class SparkRuntime:
                 frame = frame.persist()
                 shared.append(frame)
             made.append(frame)
-        return self.query.shape(made[-1]), shared
+        return made, shared
 
     def _input(self, rows: DataFrame | None, at: int, made: Sequence[DataFrame]) -> DataFrame | None:
         """A stage's rows, from the sources and from other stages; None if there cannot be any."""

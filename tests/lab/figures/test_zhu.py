@@ -39,7 +39,7 @@ def play(setting: Setting) -> Trial:
     optimizer = _Only(costs=COSTS, cooldown=5.0)
     optimizer.sites = setting.replan_sites if setting.replan else ()
     policy = Static() if setting.balance is None else MostToLeast(start=setting.balance_from, moves=setting.moves)
-    planning = StagePlans(stage.stage.operator, balance=setting.balance or "auto", replan=optimizer)
+    planning = StagePlans(stage.stage.operator, move_protocol=setting.balance or "auto", replan=optimizer)
     adaptation = Adaptation(policy=policy, planning=planning)
     batches: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []

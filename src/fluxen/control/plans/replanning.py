@@ -59,10 +59,12 @@ class Prediction:
 class StagePlans:
     """The plans of one stage."""
 
-    def __init__(self, operator: Operator, *, balance: MoveProtocol = "auto", replan: bool | Optimizer = True) -> None:
-        if balance not in ("auto", "mslb", "ptlb"):
-            raise ConfigError(f"balance must be 'auto', 'mslb' or 'ptlb', got {balance!r}")
-        self.operator, self.balance = operator, balance
+    def __init__(
+        self, operator: Operator, *, move_protocol: MoveProtocol = "auto", replan: bool | Optimizer = True
+    ) -> None:
+        if move_protocol not in ("auto", "mslb", "ptlb"):
+            raise ConfigError(f"move_protocol must be 'auto', 'mslb' or 'ptlb', got {move_protocol!r}")
+        self.operator, self.move_protocol = operator, move_protocol
         self.replan = bool(replan) or isinstance(replan, Optimizer)
         self.optimizer = replan if isinstance(replan, Optimizer) else Optimizer()
         self._protocols: dict[int, str] = {}  # running moves
@@ -124,7 +126,7 @@ class StagePlans:
         move = action.suggestion
         assert isinstance(move, Move)
         predicted = self.predict(state, move, stats, records)
-        protocol = predicted.better if self.balance == "auto" else self.balance
+        protocol = predicted.better if self.move_protocol == "auto" else self.move_protocol
         if predicted.ptlb is None or state.buffer:  # rows that wait are neither old nor new yet
             protocol = "mslb"
         detail = {

@@ -83,9 +83,9 @@ def alone(measure: Measure, table: pa.Table, t: Ints) -> list[Column]:
     if measure.kind == "count":
         return [counted]
     if measure.kind == "avg":
-        return [value.cast(_sum_type(measure, value.type)), counted]
+        return [value.cast(_sum_type(measure, value.type), safe=False), counted]
     if measure.kind in MOMENTS:
-        return [counted, value.cast(pa.float64()), pc.multiply(counted.cast(pa.float64()), 0.0)]
+        return [counted, value.cast(pa.float64(), safe=False), pc.multiply(counted.cast(pa.float64()), 0.0)]
     return [value.cast(measure.type) if measure.kind == "sum" else value]
 
 
@@ -143,13 +143,11 @@ def _combine_moments(values: list[pa.ChunkedArray], starts: Ints, counts: Ints) 
     n, centres, squares = (_floats(column) for column in values)
     centres, squares = np.where(n > 0, centres, 0.0), np.where(n > 0, squares, 0.0)
     total = np.add.reduceat(n, starts)
-    centre = np.add.reduceat(n * centres, starts) / np.where(total == 0, 1, total)
-    off = centres - np.repeat(centre, counts)
-    return [
-        pa.array(total.astype(np.int64)),
-        pa.array(centre),
-        pa.array(np.add.reduceat(squares + n * off * off, starts)),
-    ]
+    with np.errstate(invalid="ignore"):  # of an infinite value: the result is NaN, as Spark's
+        centre = np.add.reduceat(n * centres, starts) / np.where(total == 0, 1, total)
+        off = centres - np.repeat(centre, counts)
+        spread = np.add.reduceat(squares + n * off * off, starts)
+    return [pa.array(total.astype(np.int64)), pa.array(centre), pa.array(spread)]
 
 
 # ---- one row of many
@@ -212,7 +210,7 @@ def _whole(column: Column) -> pa.Array:
 
 
 def _floats(column: Column) -> Floats:
-    filled = pc.fill_null(column.cast(pa.float64()), 0.0)
+    filled = pc.fill_null(column.cast(pa.float64(), safe=False), 0.0)
     values: Floats = filled.to_numpy(zero_copy_only=False) if isinstance(filled, pa.Array) else filled.to_numpy()
     return values
 

@@ -31,6 +31,8 @@ from fluxen.state.segment import H2, T, hashes
 from fluxen.state.sorted_run import SortedRun
 
 _EXPIRY = "ttl='7 days'"
+_HALF = 10**9
+"""Decimals of 18 digits are added in two halves: a sum of many has more digits than an integer holds."""
 _KINDS: tuple[Kind, ...] = ("count", "sum", "min", "max", "avg", *MOMENTS, "first", "last", "bool_and", "bool_or")
 """Functions of which the last rows know a sliding form."""
 
@@ -203,7 +205,7 @@ def _measure(measure: Measure, values: pa.Array | None, window: Window) -> pa.Ar
     if measure.kind == "avg" and pa.types.is_decimal(values.type):
         total = _exact_sum(values, valid, count, window, pa.decimal128(38, values.type.scale))
         return mean(total, pa.array(count), measure.type)
-    numbers = np.where(valid, pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(), 0.0)
+    numbers = np.where(valid, pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy(), 0.0)
     if measure.kind in MOMENTS:
         return spread(measure, *_moments(numbers, valid, window))
     added = _sliding_sum(numbers, window)
@@ -221,17 +223,23 @@ def _taken(values: np.ndarray, rows: Ints) -> np.ndarray:
 
 
 def _exact_sum(values: pa.Array, valid: Mask, count: Ints, window: Window, kind: pa.DataType) -> pa.Array:
-    """Integers, and decimals of up to 18 digits as integers of their last place."""
+    """Integers, and decimals of up to 18 digits as integers of their last place, whose sums may have more digits."""
     if not pa.types.is_decimal(values.type):
         whole = np.where(valid, pc.fill_null(values.cast(pa.int64()), 0).to_numpy(), 0)
         return pa.array(_sliding_sum(whole, window), kind, mask=count == 0)
     wide = values.cast(pa.decimal128(38, values.type.scale))
     units = np.frombuffer(wide.buffers()[1], dtype=np.int64)[2 * wide.offset :][: 2 * len(wide) : 2]
-    total = _sliding_sum(np.where(valid, units, 0), window)
-    words = np.column_stack((total, total >> 63)).tobytes()
+    high, low = (_sliding_sum(part, window) for part in np.divmod(np.where(valid, units, 0), _HALF))
+    total = pc.add(pc.multiply(_whole_number(high), _whole_number(np.full(1, _HALF))[0]), _whole_number(low))
     mask = pa.array(count > 0)
-    exact = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(total), [mask.buffers()[1], pa.py_buffer(words)])
+    exact = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(total), [mask.buffers()[1], total.buffers()[1]])
     return exact.cast(kind)
+
+
+def _whole_number(values: Ints) -> pa.Array:
+    """As decimals that are still decimals of 16 bytes when two of them are multiplied and a third is added."""
+    words = np.column_stack((values, values >> 63)).tobytes()
+    return pa.Array.from_buffers(pa.decimal128(18, 0), len(values), [None, pa.py_buffer(words)])
 
 
 def _extreme(values: pa.Array, valid: Mask, count: Ints, window: Window, largest: bool) -> pa.Array:
@@ -267,5 +275,6 @@ def _moments(numbers: Floats, valid: Mask, window: Window) -> tuple[Floats, Floa
         return frame[0][rows], frame[1][rows], frame[2][rows]
 
     start: Moments = (valid.astype(np.float64), numbers, np.zeros(len(numbers)))
-    count, _, squares = window.reduce(start, merge, shift, take)
+    with np.errstate(invalid="ignore"):  # of an infinite value: the result is NaN, as Spark's
+        count, _, squares = window.reduce(start, merge, shift, take)
     return count, squares

@@ -232,7 +232,7 @@ def _operator(words: _Checked) -> Running | Windowed:
 
 
 def named_results(
-    given: Mapping[str, Aggregate] | None, named: Mapping[str, Any], words: Mapping[str, Any]
+    given: Mapping[Any, Aggregate] | None, named: Mapping[str, Any], words: Mapping[str, Any]
 ) -> dict[str, Aggregate]:
     """The aggregates by the names of their results."""
     for name, value in {**words, "aggregates": given}.items():
@@ -243,6 +243,9 @@ def named_results(
             )
     if given is not None and not isinstance(given, Mapping):
         raise QueryError(f"aggregates must be a dict such as {{'n': fx.count()}}, got {type(given).__name__}")
+    strange = [name for name in given or {} if not isinstance(name, str)]
+    if strange:
+        raise QueryError(f"aggregates: a result's name must be a string, got {strange[0]!r}")
     if "idle" in named and not isinstance(named["idle"], Aggregate):
         raise QueryError("idle is for join(): a stage with one input has no other whose watermark it could follow")
     twice = sorted(set(given or {}) & set(named))

@@ -134,6 +134,9 @@ def listed(by: Keys, what: str) -> list[str]:
 
 
 def check_names(df: DataFrame, what: str) -> None:
+    doubled = sorted({name for name in df.columns if df.columns.count(name) > 1})
+    if doubled:
+        raise QueryError(f"{what} has two columns named {doubled[0]!r}; rename one of them")
     clash = sorted(name for name in df.columns if name.lower() in RESERVED)
     if clash:
         raise QueryError(f"{what} has a column named {clash[0]!r}, which fluxen uses itself; rename it")

@@ -28,10 +28,8 @@ def with_ends(rows: DataFrame, windows: Windows) -> DataFrame:
     timed = rows.where(F.col(T) > MIN_TIME)
     if slide == size:
         return timed.withColumn(W, F.expr(f"({T} div {size}L + if({T} % {size}L < 0, 0L, 1L)) * {size}L"))
-    start = f"({T} div {slide}L - if({T} % {slide}L < 0, 1L, 0L)) * {slide}L"
-    ends = ", ".join(f"{start} + {size - slide * back}L" for back in range(-(-size // slide)))
-    exploded = timed.withColumn(W, F.expr(f"explode(array({ends}))"))
-    return exploded if size % slide == 0 else exploded.where(F.col(W) > F.col(T))
+    last = f"({T} div {slide}L - if({T} % {slide}L < 0, 1L, 0L)) * {slide}L + {size}L"
+    return timed.withColumn(W, F.expr(f"explode(sequence({last}, {T} + 1L, -{slide}L))"))
 
 
 def closing_field(df: DataFrame, closes: str) -> str:

@@ -148,6 +148,9 @@ def partials(template: DataFrame, group: Sequence[str], measured: Sequence[Measu
     """How to turn rows like those of `template`, with hashes and time, into partial aggregates per `group`."""
     made = [column for measure in measured for column in parts(measure)]
     columns = [template.schema[name] for name in group] + template.groupBy().agg(*made).schema.fields
+    clash = {part for measure in measured for part in measure.parts} & set(group)
+    if clash:
+        raise QueryError(f"key column {min(clash)!r} is named like a part of an aggregate; rename one of the two")
     placed, _ = assign_slots([[(column.name, column.dataType.simpleString()) for column in columns]])
     slots = dict(placed[0])
     hashed = [F.col(name) for name in (H, H2) if name in template.columns]
