@@ -150,6 +150,20 @@ def distinct(seed: int) -> Case:
     return case_of(ft.distinct(SCHEMA, "k", "ts", within="1 second", lateness=LATE), batches, firsts(batches))
 
 
+def deduplicated(expiry: str) -> Maker:
+    """With and without the event time among the keys, some of which have none."""
+    keys = ["k", "ts"] if expiry == "time" else ["k"]
+
+    def make(seed: int) -> Case:
+        batches = [[_on_the_second(batch[0], missing=7)] for batch in dense(seed, keys=5 if expiry == "time" else 30)]
+        tables = [batch[0] for batch in batches]
+        stage = ft.deduplicated(SCHEMA, keys, "ts", expiry, lateness=LATE)
+        delay = LATENESS if expiry == "watermark" else None
+        return case_of(stage, batches, lambda: oracle.deduplicated(tables, keys, "ts", delay=delay, lateness=LATENESS))
+
+    return make
+
+
 def own_operator(seed: int) -> Case:
     batches = dense(seed)
     mine = ft.distinct(SCHEMA, "k", "ts", within="1 second").stage.operator
@@ -209,7 +223,14 @@ CASES: dict[str, Maker] = {
     "user code": user_code,
     "own operator": own_operator,
 }
-VARIANTS: dict[str, Maker] = {"hopping": hopping, "updated": updated, "by time": by_time}
+VARIANTS: dict[str, Maker] = {
+    "hopping": hopping,
+    "updated": updated,
+    "by time": by_time,
+    "never forgotten": deduplicated("never"),
+    "forgotten by time": deduplicated("time"),
+    "forgotten by watermark": deduplicated("watermark"),
+}
 """Further forms of operators that are above."""
 WRAPPED = {f"wrapped {name}": having(make, lambda inner: Wrapped(operator=inner)) for name, make in CASES.items()}
 
@@ -310,6 +331,11 @@ LIARS = {
     "divides results, not keys": ("distinct", "parallel tracks", lying(Distinct, division="results")),
     "divides results, not windows": ("windowed", "parallel tracks", lying(Windowed, division="results")),
     "does not flush": ("windowed", "flushes", lying(Windowed, flushes=False)),
+    "does not hold what waiting rows ask for": (
+        "forgotten by watermark",
+        "skew buffers",
+        lying(Distinct, by_arrival=False),
+    ),
     "can be divided": ("user code", "isolated keys", lying(Stateful, divisible=True)),
 }
 
@@ -317,7 +343,7 @@ LIARS = {
 @pytest.mark.parametrize("lie", LIARS)
 def test_an_operator_that_lies_about_itself_is_caught(lie: str) -> None:
     name, trial, liar = LIARS[lie]
-    false = having(CASES[name], liar)
+    false = having((CASES | VARIANTS)[name], liar)
     assert trial in trials(operator_of(false))
     with pytest.raises((AssertionError, NotImplementedError)):
         check_results(false, trial, count=80)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fluxen.local.aggregates import aggregate
 from fluxen.local.engine import LocalEngine, LocalStage
-from fluxen.local.stages import distinct, join, stateful
+from fluxen.local.stages import deduplicated, distinct, join, stateful
 from fluxen.testing import oracle
 from fluxen.testing.clock import FakeClock
 from fluxen.testing.faults import FaultyStore, SimulatedCrash
@@ -22,6 +22,7 @@ __all__ = [
     "LocalStage",
     "SimulatedCrash",
     "aggregate",
+    "deduplicated",
     "distinct",
     "feed",
     "feeds",

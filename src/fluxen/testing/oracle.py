@@ -322,6 +322,29 @@ def distinct(batches: Batches, by: Sequence[str], time: str | None, within: int 
     return results
 
 
+def deduplicated(
+    batches: Batches, by: Sequence[str], time: str | None, *, delay: int | None = None, lateness: int = 0
+) -> list[Row]:
+    """Rows whose key was not seen, in order of batch, time and values; rows without event time come last of a batch.
+
+    With `delay`, a key is forgotten when the watermark has passed the row that was kept by so much.
+    """
+    kept: dict[tuple[Any, ...], int] = {}
+    results = []
+    for table, mark in zip(batches, _watermarks(batches, time, lateness)):
+        missing = -_EVER if delay is None else 0
+        kept = {key: t for key, t in kept.items() if delay is None or t + delay > mark}
+        stamped = [(missing if time and row[time] is None else _stamped(row, time), row) for row in table.to_pylist()]
+        fresh = [(t, row) for t, row in stamped if time is None or row[time] is None or t >= mark]
+        names = [name for name in table.column_names if name != time]
+        for t, row in sorted(fresh, key=lambda pair: (pair[0], _order(pair[1], None, names))):
+            key = tuple(_canonical(row[column]) for column in by)
+            if key not in kept:
+                kept[key] = t
+                results.append(row)
+    return results
+
+
 def _order(row: Row, time: str | None, values: Iterable[str]) -> tuple[Any, ...]:
     t = micros(row[time]) if time else None
     ties = [(row[name] is None, *sortable(row[name])) for name in values]
