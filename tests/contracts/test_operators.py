@@ -15,6 +15,7 @@ import pytest
 import fluxen as fx
 import fluxen.operators
 import fluxen.testing as ft
+from fluxen.operators.aggregate.sessions import Sessions
 from fluxen.operators.aggregate.windowed import Windowed
 from fluxen.operators.base import Operator, Progress, Wrapped
 from fluxen.operators.distinct import Distinct
@@ -119,6 +120,19 @@ def hopping(seed: int) -> Case:
     )
 
 
+def sessions(seed: int) -> Case:
+    batches = dense(seed, keys=3, rows=4)
+    tables, ends = [batch[0] for batch in batches], seed % 3 == 0
+    gap = (SECOND // 2, SECOND)[seed // 2 % 2]
+    stage = ft.aggregate(SCHEMA, "k", "ts", lateness=LATE, session=f"{gap} microseconds", tasks=2, **AGGREGATES)
+    return case_of(
+        stage,
+        batches,
+        lambda: oracle.sessions(tables, ["k"], "ts", gap, AGGREGATES, lateness=LATENESS, everything=ends),
+        ends=ends,
+    )
+
+
 def updated(seed: int) -> Case:
     batches = dense(seed)
     tables = [batch[0] for batch in batches]
@@ -218,6 +232,7 @@ CASES: dict[str, Maker] = {
     "outer join": outer,
     "running": running,
     "windowed": windowed,
+    "sessions": sessions,
     "last": last,
     "distinct": distinct,
     "user code": user_code,
@@ -336,6 +351,7 @@ LIARS = {
         "skew buffers",
         lying(Distinct, by_arrival=False),
     ),
+    "forgets sessions that have not ended": ("sessions", "moves", lying(Sessions, horizons=never_again)),
     "can be divided": ("user code", "isolated keys", lying(Stateful, divisible=True)),
 }
 

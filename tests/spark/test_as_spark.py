@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import fluxen as fx
 from fluxen.engine.options import AdaptOptions
@@ -57,3 +58,19 @@ def test_duplicates_are_dropped_as_spark_drops_them(spark, drain, collected, tmp
     found = oracle.canonical_rows([{name: row[name] for name in row if shown in ("*", name)} for row in collected.rows])
     assert found == by_spark(dropped.select(shown), tmp_path / "spark")
     assert len(found) == (11 if expiry == "time" else 5)
+
+
+def test_sessions_are_those_of_spark(spark, drain, collected, tmp_path):
+    rows = [
+        events([1, 1, 1, 2], [100, 105, 116, 101], [1, 2, 3, 4]),  # 105 is covered until 115
+        events([1, 1, 2, 3], [115, 119, 111, 120], [5, 6, 7, 8]),  # of 1, 115 makes one of all; of 2, 111 touches
+        events([1, 2, 2, 3], [160, 112, 119, 140], [9, 10, 11, 12]),  # the watermark is at 110: none is late
+        events([1, 2, 3], [165, 140, 150], [13, 14, 15]),  # at 150: that of 2 is late, and what 3 had at 140 is closed
+        events([4], [300], [16]),
+    ]
+    stream = feed(spark, spaced(rows), tmp_path / "input").withWatermark("ts", "10 seconds")
+    drain(fx.aggregate(stream, "k", "ts", session="10 seconds", n=fx.count(), total=fx.sum("v")), collected)
+    native = stream.groupBy("k", F.session_window("ts", "10 seconds"))
+    expected = by_spark(native.agg(F.count("*").alias("n"), F.sum("v").alias("total")), tmp_path / "spark")
+    assert collected.canonical() == expected
+    assert len(expected) == 6

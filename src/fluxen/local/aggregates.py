@@ -19,6 +19,7 @@ from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.operators.aggregate.last import LastRows, check_last
 from fluxen.operators.aggregate.measures import Measure, measure
 from fluxen.operators.aggregate.running import Running
+from fluxen.operators.aggregate.sessions import NAME, Sessions
 from fluxen.operators.aggregate.windowed import Emit, W, Windowed, Windows
 from fluxen.operators.base import Input, Operator
 from fluxen.operators.kernels import boundaries, ragged
@@ -36,6 +37,7 @@ class _Words:
     measures: tuple[Measure, ...]
     last: int | None
     windows: Windows | None
+    session: int | None
     closes: str | None
     emit: Emit
     ttl: int
@@ -44,7 +46,7 @@ class _Words:
 
     @property
     def ending(self) -> bool:
-        return self.windows is not None or self.closes is not None
+        return self.windows is not None or self.session is not None or self.closes is not None
 
 
 def aggregate(
@@ -55,6 +57,7 @@ def aggregate(
     last: int | None = None,
     window: str | None = None,
     slide: str | None = None,
+    session: str | None = None,
     closes: str | None = None,
     emit: Emit = "append",
     lateness: str = "0 seconds",
@@ -78,6 +81,7 @@ def aggregate(
         measures=measures,
         last=last,
         windows=_windows(schema, time, window, slide),
+        session=None if session is None else microseconds(session, "session", positive=True),
         closes=closes,
         emit=emit,
         ttl=UNBOUNDED if ttl is None else microseconds(ttl, "ttl", positive=True),
@@ -126,6 +130,12 @@ def _operator(words: _Words) -> tuple[Operator, list[pa.Field]]:
         return made, [*fields, *([schema.field(timed)] if timed else [])]
     if not words.ending:
         return Running(keys=keys, measures=words.measures, described={}, clock=time, ttl=words.ttl), fields
+    if words.session is not None:
+        kind = schema.field(time).type
+        sessions = Sessions(
+            keys=keys, measures=words.measures, described={}, gap=words.session, time_type=kind, clock=time
+        )
+        return sessions, [*fields, pa.field(NAME, pa.struct([("start", kind), ("end", kind)]))]
     windowed = Windowed(
         keys=keys,
         measures=words.measures,
@@ -149,6 +159,9 @@ def _encoded(words: _Words, table: pa.Table) -> Input:
     end: Ints | None = None
     if words.windows is not None:
         table, t, end = _in_windows(table.filter(pa.array(t > MIN_TIME)), t[t > MIN_TIME], words.windows)
+    if words.session is not None:
+        table, t = table.filter(pa.array(t > MIN_TIME)), t[t > MIN_TIME]
+        end = t + words.session
     h, h2 = _hashes(words, table)
     if words.last is not None:
         read = [*words.keys, *(column for m in words.measures for column in m.columns)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fluxen.operators.aggregate.last import LastRows
 from fluxen.operators.aggregate.running import Running
+from fluxen.operators.aggregate.sessions import Sessions
 from fluxen.operators.aggregate.windowed import Windowed
 from fluxen.operators.base import Operator
 from fluxen.operators.distinct import Distinct
@@ -20,6 +21,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "outer join": OuterJoin,
     "running": Running,
     "windowed": Windowed,
+    "sessions": Sessions,
     "last": LastRows,
     "distinct": Distinct,
     "user code": Stateful,

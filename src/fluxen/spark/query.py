@@ -121,6 +121,7 @@ class Query:
         last: int | None = None,
         window: Length | None = None,
         slide: Length | None = None,
+        session: Length | None = None,
         emit: Literal["append", "update"] = "append",
         lateness: Length | None = None,
         ttl: Length | None = None,
@@ -140,6 +141,7 @@ class Query:
             last=last,
             window=window,
             slide=slide,
+            session=session,
             emit=emit,
             lateness=lateness,
             ttl=ttl,
@@ -322,6 +324,7 @@ def aggregate(
     last: int | None = None,
     window: Length | None = None,
     slide: Length | None = None,
+    session: Length | None = None,
     emit: Literal["append", "update"] = "append",
     lateness: Length | None = None,
     ttl: Length | None = None,
@@ -334,6 +337,8 @@ def aggregate(
 
     With `slide` a window starts that often, and a row is in all windows that cover it; otherwise one begins where the
     other ends. `emit="update"` gives a window's values in every batch that changes them, and nothing when it ends.
+    `session="30 seconds"` instead makes a group of rows of a key that are at most that far apart, with the column
+    `session_window` as Spark's session_window() has it: from the first row to that long after the last.
 
     Results are named by keyword, as in n=fx.count(), or in `aggregates`, a dict that may hold any name, those of
     keywords included: aggregates={"time": fx.max("ts")}.
@@ -342,11 +347,12 @@ def aggregate(
     only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
     given = _streaming(stream, "the input of aggregate()")
     words: dict[str, Any] = {"by": by, "time": time, "last": last, "window": window, "slide": slide, "emit": emit}
-    words |= {"lateness": lateness, "ttl": ttl}
+    words |= {"session": session, "lateness": lateness, "ttl": ttl}
     results = named_results(aggregates, named, words)
     built = aggregate_stage(given, AggregateWords(**words), results)
     (origin,) = built.origins
-    if given.plan is not None and window is not None and origin is not None and given.plan.stage.unbounded(origin):
+    windowed = window is not None or session is not None
+    if given.plan is not None and windowed and origin is not None and given.plan.stage.unbounded(origin):
         warnings.warn(
             f"windows over {time!r} close only at the end of input: nothing says how old its values may become; "
             "give the join before within or between, or take another time",

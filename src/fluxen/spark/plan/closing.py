@@ -17,7 +17,7 @@ from fluxen.operators.aggregate.windowed import W, Windows
 from fluxen.spark.plan.layout import field, hashable, key_hashes, micros, quoted
 from fluxen.state.segment import T
 
-__all__ = ["closing_field", "closing_hashes", "closing_time", "with_ends"]
+__all__ = ["closing_field", "closing_hashes", "closing_time", "with_ends", "with_session_ends"]
 
 _STAMPS = (st.TimestampType, st.TimestampNTZType)
 
@@ -32,6 +32,11 @@ def with_ends(rows: DataFrame, windows: Windows) -> DataFrame:
     ends = ", ".join(f"{start} + {size - slide * back}L" for back in range(-(-size // slide)))
     exploded = timed.withColumn(W, F.expr(f"explode(array({ends}))"))
     return exploded if size % slide == 0 else exploded.where(F.col(W) > F.col(T))
+
+
+def with_session_ends(rows: DataFrame, gap: int) -> DataFrame:
+    """Rows with the end of the session that each would be by itself."""
+    return rows.where(F.col(T) > MIN_TIME).withColumn(W, F.expr(f"{T} + {gap}L"))
 
 
 def closing_field(df: DataFrame, closes: str) -> str:
