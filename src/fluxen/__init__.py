@@ -15,6 +15,7 @@ _PUBLIC = {
     "join": "fluxen.spark.query",
     "aggregate": "fluxen.spark.query",
     "distinct": "fluxen.spark.query",
+    "top": "fluxen.spark.top",
     "stateful": "fluxen.spark.query",
     "Query": "fluxen.spark.query",
     "Run": "fluxen.spark.run",
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     from fluxen.spark.query import stateful as stateful
     from fluxen.spark.run import Run as Run
     from fluxen.spark.session import session as session
+    from fluxen.spark.top import top as top
 
 __all__ = ["__version__", *_PUBLIC]
 

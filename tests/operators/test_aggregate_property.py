@@ -21,7 +21,7 @@ def test_results_equal_the_oracle_whatever_the_history(case, history):
     assert results == case.expected()
 
 
-@examples(80)
+@examples(50)
 @given(case=deduplicated_cases(), history=st.data())
 def test_duplicates_are_dropped_as_spark_drops_them_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:

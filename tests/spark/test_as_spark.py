@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 import fluxen as fx
 from fluxen.engine.options import AdaptOptions
+from fluxen.errors import QueryError
 from fluxen.spark.plan.base import Given, StagePlan
 from fluxen.spark.plan.rows import deduplicated_stage
 from fluxen.testing import feed, oracle
@@ -74,3 +75,50 @@ def test_sessions_are_those_of_spark(spark, drain, collected, tmp_path):
     expected = by_spark(native.agg(F.count("*").alias("n"), F.sum("v").alias("total")), tmp_path / "spark")
     assert collected.canonical() == expected
     assert len(expected) == 6
+
+
+def test_the_first_rows_are_those_that_row_number_has(spark, drain, collected, tmp_path):
+    rows = [events([1, 1, 2, None], [3, 1, 2, 4], [5, 5, None, 1]), events([1, 2, 1, 3], [0, 9, 1, 7], [8, 2, 5, 3])]
+    stream = feed(spark, rows, tmp_path / "input").withColumn("w", F.struct(F.col("ts").alias("end")))
+    drain(fx.top(stream, "k", 2, [("v", "desc"), ("ts", "asc")]).adapt(sites=2, partitions=8), collected)
+    latest = {(row["k"], row["rank"]): row for row in collected.rows}
+    whole = spark.read.schema(stream.drop("w").schema).parquet(str(tmp_path / "input"))
+    ranked = whole.withColumn("rank", F.row_number().over(Window.partitionBy("k").orderBy(F.desc("v"), "ts"))).where(
+        "rank <= 2"
+    )
+    expected = oracle.canonical_rows(row.asDict() for row in ranked.collect())
+    found = [{name: value for name, value in row.items() if name != "w"} for row in latest.values()]
+    assert oracle.canonical_rows(found) == expected
+    assert [len(collected.epochs[epoch]) for epoch in (0, 1)] == [4, 5]
+
+
+def test_the_dearest_of_each_window_follow_each_other_to_the_next_stage(spark, drain, collected):
+    rows = [events([1, 2, 1], [1, 2, 11], [5, 7, 9]), events([1, 2], [12, 35], [8, 1])]
+    sums = fx.aggregate(feed(spark, rows), "k", "ts", window="10 seconds", n=fx.count(), total=fx.sum("v"))
+    flat = sums.select("k", "window", F.col("window.end").alias("end"), "total")
+    drain(flat.top("window", 1, [("total", "desc")], "end", closes="window").adapt(sites=2, partitions=8), collected)
+    assert sorted((row["window"]["end"].second, row["k"], row["total"]) for row in collected.rows) == [
+        (10, 2, 7),
+        (20, 1, 17),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda s: fx.top(s, "k", 0, "v"), "n must be a whole number"),
+        (lambda s: fx.top(s, "k", 1, [("v", "down")]), "direction of 'v' must be one of asc, desc"),
+        (lambda s: fx.top(s, "k", 1, []), "order needs at least one column"),
+        (lambda s: fx.top(s, "k", 1, ["v", ("v", "desc")]), "names 'v' twice"),
+        (lambda s: fx.top(s, "k", 1, "v", "ts", closes="ts"), "must be one of the columns in by"),
+        (lambda s: fx.top(s.withColumnRenamed("v", "rank"), "k", 1, "rank"), "'rank' would appear twice"),
+        (lambda s: fx.aggregate(s, "k", "ts", session="1 s", emit="update", n=fx.count()), "cannot be updated"),
+        (lambda s: fx.aggregate(s, "k", "ts", session="1 s", window="1 s", n=fx.count()), "does not go with window"),
+        (lambda s: fx.aggregate(s, "k", session="1 s", n=fx.count()), "need the event time"),
+        (lambda s: deduplicated_stage(Given(df=s), "k", "ts", "time"), "among the columns in by, got k"),
+        (lambda s: deduplicated_stage(Given(df=s), "k", None, "watermark"), "needs the event time"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(spark, build, message):
+    with pytest.raises(QueryError, match=message):
+        build(spark.readStream.format("rate").load().selectExpr("value as k", "timestamp as ts", "value as v"))

@@ -11,6 +11,7 @@ from fluxen.operators.distinct import Distinct
 from fluxen.operators.join.mway import Join
 from fluxen.operators.join.outer import OuterJoin
 from fluxen.operators.join.tree import TreeJoin
+from fluxen.operators.top import Top
 from fluxen.operators.user_code import Own, Stateful
 
 __all__ = ["OPERATORS"]
@@ -24,6 +25,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "sessions": Sessions,
     "last": LastRows,
     "distinct": Distinct,
+    "top": Top,
     "user code": Stateful,
     "own operator": Own,
 }

@@ -32,6 +32,7 @@ from fluxen.spark.plan.graph import in_order
 from fluxen.spark.plan.join import Between, JoinWords, join_stage
 from fluxen.spark.plan.rows import distinct_stage, stateful_stage
 from fluxen.spark.plan.sources import row_by_row
+from fluxen.spark.plan.top import Order
 from fluxen.state.store import Store
 
 if TYPE_CHECKING:
@@ -161,6 +162,12 @@ class Query:
         """`fx.distinct` over this query's results, in the same micro-batch; for `time` see `aggregate`."""
         return distinct(self, by, time, within=within, lateness=lateness, ttl=ttl)
 
+    def top(self, by: Keys, n: int, order: Order, time: str | None = None, **options: Any) -> Query:
+        """`fx.top` over this query's results, in the same micro-batch; for `time` see `aggregate`."""
+        from fluxen.spark.top import top
+
+        return top(self, by, n, order, time, **options)
+
     def adapt(
         self,
         *,
@@ -245,14 +252,15 @@ def _given(stream: DataFrame | Query, what: str) -> Given:
     return Given(df=stream)
 
 
-def _streaming(stream: DataFrame | Query, what: str) -> Given:
+def streaming(stream: DataFrame | Query, what: str) -> Given:
+    """An input that streams."""
     given = _given(stream, what)
     if given.plan is None and not given.df.isStreaming:
         raise QueryError(f"{what} is not a streaming DataFrame; read it with spark.readStream")
     return given
 
 
-def _query(inputs: Sequence[DataFrame | Query], last: StagePlan) -> Query:
+def query_of(inputs: Sequence[DataFrame | Query], last: StagePlan) -> Query:
     """A query that ends with this stage, with the options that its inputs have."""
     queries = [one for one in inputs if isinstance(one, Query)]
     adapted = [query.options for query in queries if query.options != AdaptOptions()]
@@ -313,7 +321,7 @@ def join(
     built = join_stage(given, words)
     if static:
         return run_static([one.df for one in given.values()], built)
-    return _query(list(inputs.values()), built)
+    return query_of(list(inputs.values()), built)
 
 
 def aggregate(
@@ -345,7 +353,7 @@ def aggregate(
 
     With `ttl` a key's running value is forgotten when it has not been updated for that long, and of the last n rows
     only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
-    given = _streaming(stream, "the input of aggregate()")
+    given = streaming(stream, "the input of aggregate()")
     words: dict[str, Any] = {"by": by, "time": time, "last": last, "window": window, "slide": slide, "emit": emit}
     words |= {"session": session, "lateness": lateness, "ttl": ttl}
     results = named_results(aggregates, named, words)
@@ -358,7 +366,7 @@ def aggregate(
             "give the join before within or between, or take another time",
             stacklevel=3 if isinstance(stream, Query) else 2,
         )
-    return _query([stream], built)
+    return query_of([stream], built)
 
 
 def distinct(
@@ -373,8 +381,8 @@ def distinct(
     """The first row of each key; with `within`, again the first row more than that after the last one kept.
 
     `ttl` says the same, also for rows without event time, which go by the time of the batches they come in."""
-    given = _streaming(stream, "the input of distinct()")
-    return _query([stream], distinct_stage(given, by, time, within, lateness, ttl))
+    given = streaming(stream, "the input of distinct()")
+    return query_of([stream], distinct_stage(given, by, time, within, lateness, ttl))
 
 
 def stateful(stream: DataFrame | Query, by: Keys | None, operator: Any, time: str | None = None) -> Query:
@@ -384,5 +392,5 @@ def stateful(stream: DataFrame | Query, by: Keys | None, operator: Any, time: st
     With `by=None` the code keeps no state and must not care which rows come together: rows are routed by what sites
     have time for (`RiverDQ`, unless `adapt` names another policy), not by what is in them.
     """
-    query = _query([stream], stateful_stage(_streaming(stream, "the input of stateful()"), by, time, operator))
+    query = query_of([stream], stateful_stage(streaming(stream, "the input of stateful()"), by, time, operator))
     return query if by is not None else query.adapt(policy=RiverDQ())

@@ -11,6 +11,7 @@ from typing import Any
 from fluxen.local.aggregates import aggregate
 from fluxen.local.engine import LocalEngine, LocalStage
 from fluxen.local.stages import deduplicated, distinct, join, stateful
+from fluxen.local.top import top
 from fluxen.testing import oracle
 from fluxen.testing.clock import FakeClock
 from fluxen.testing.faults import FaultyStore, SimulatedCrash
@@ -29,6 +30,7 @@ __all__ = [
     "join",
     "oracle",
     "stateful",
+    "top",
 ]
 
 

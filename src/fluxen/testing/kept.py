@@ -1,4 +1,4 @@
-"""Queries that pass whole rows on, in plain Python: the first row of each key. A part of the oracle."""
+"""Queries that pass whole rows on, in plain Python: the first of each key, or the first n. A part of the oracle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluxen.testing.batches import EVER, Batches, canonical, on_time, ordering, stamped, watermarks
-from fluxen.testing.functions import Row, micros
+from fluxen.testing.functions import Row, micros, sortable
 
 
 def distinct(batches: Batches, by: Sequence[str], time: str | None, within: int | None, lateness: int = 0) -> list[Row]:
@@ -47,3 +47,54 @@ def deduplicated(
                 kept[key] = t
                 results.append(row)
     return results
+
+
+def top(
+    batches: Batches,
+    by: Sequence[str],
+    n: int,
+    order: Sequence[tuple[str, str]],
+    time: str | None = None,
+    *,
+    closes: str | None = None,
+    ttl: int | None = None,
+    lateness: int = 0,
+) -> list[Row]:
+    """After each batch, the first n rows of each key that had rows in it, from the first rank that has another row.
+
+    Rows of closed groups are late, and with `ttl` a key is forgotten, as in `running`.
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    updated: dict[tuple[Any, ...], int] = {}
+    results = []
+    for table, mark in zip(batches, watermarks(batches, time, lateness)):
+        fresh: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        for row in table.to_pylist():
+            if closes is None or _closing(row[closes]) >= mark:
+                fresh[tuple(repr(canonical(row[column])) for column in by)].append(row)
+        for key, rows in fresh.items():
+            now = max([mark, *(stamped(row, time) for row in rows)])
+            if ttl is not None and updated.get(key, now) < now - ttl:
+                groups[key] = []
+            before, groups[key] = groups[key][:n], _ranked(groups[key] + rows, by, order)
+            updated[key] = max(now, updated.get(key, now))
+            for at, row in enumerate(groups[key][:n]):
+                if at >= len(before) or before[at] is not row:
+                    results.append({**row, "rank": at + 1})
+    return results
+
+
+def _ranked(rows: list[Row], by: Sequence[str], order: Sequence[tuple[str, str]]) -> list[Row]:
+    """In the order asked for, ties by all other columns."""
+    others = [name for name in rows[0] if name not in by and name not in dict(order)]
+    for name, direction in reversed([*order, *((name, "asc") for name in others)]):
+        down = direction.startswith("desc")
+        first = direction.endswith("nulls_first") if "_" in direction else not down
+        null = 2 if first == down else 0
+        rows = sorted(rows, key=lambda row: (null,) if row[name] is None else (1, *sortable(row[name])), reverse=down)
+    return rows
+
+
+def _closing(value: Any) -> int:
+    moment = micros(value["end"] if isinstance(value, dict) else value)
+    return -EVER if moment is None else moment

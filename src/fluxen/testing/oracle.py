@@ -19,7 +19,7 @@ from typing import Any
 from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.testing.batches import EVER, Batches, canonical, on_time, ordering, stamped, watermarks
 from fluxen.testing.functions import Row, aggregated, micros
-from fluxen.testing.kept import deduplicated, distinct
+from fluxen.testing.kept import deduplicated, distinct, top
 
 __all__ = [
     "canonical_rows",
@@ -32,6 +32,7 @@ __all__ = [
     "outer",
     "running",
     "sessions",
+    "top",
     "tumbling",
     "windowed",
 ]
