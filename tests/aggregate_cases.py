@@ -60,7 +60,7 @@ FUNCTIONS: dict[str, Drawn] = {
     "one_true": of(fx.bool_or, ["p"]),
 }
 NOT_OF_LAST = ("different", "total_once", "mean_once", "of_least", "of_most", "every", "some")
-FORMS = ("running", "last", "tumbling", "hopping", "by time", "by window")
+FORMS = ("running", "last", "tumbling", "hopping", "sessions", "by time", "by window")
 
 
 @st.composite
@@ -101,6 +101,8 @@ def ending(draw: Any, form: str, keys: list[str]) -> tuple[dict[str, Any], dict[
         words["closes"] = asked["ends"] = closes
         alone = draw(st.booleans(), label="grouped by nothing else")
         return words, asked, [closes] if alone else draw(st.permutations([*keys, closes]))
+    if form == "sessions":
+        return {"session": f"{size} microseconds"}, {"ends": (size, size)}, keys
     words["window"], slide = f"{size} microseconds", size
     if form == "hopping":
         slide = draw(st.sampled_from([SECOND // 2, 700_000, SECOND]))
@@ -142,6 +144,9 @@ def aggregate_cases(draw: Any, forgets: bool = False) -> Case:
             return oracle.last(tables, grouped, "ts", options["last"], chosen, **asked)
         if form == "running":
             return oracle.running(tables, grouped, "ts", chosen, **asked)
+        if form == "sessions":
+            told = {name: value for name, value in asked.items() if name != "ends"}
+            return oracle.sessions(tables, grouped, "ts", size, chosen, **told)
         return oracle.windowed(tables, grouped, "ts", chosen, **asked)
 
     def query(streams: list[Any]) -> Any:

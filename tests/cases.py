@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -243,6 +244,43 @@ def distinct_cases(draw: Any) -> Case:
         return oracle.distinct([batch[0] for batch in batches], list(keys), "ts", within, lateness)
 
     return Case([stage], batches, expected, query)
+
+
+@st.composite
+def deduplicated_cases(draw: Any) -> Case:
+    """dropDuplicates and dropDuplicatesWithinWatermark; some rows have no event time."""
+    keys = draw(key_columns())
+    schema = schema_of(keys, ("ts", TIME), ("v", pa.int64()))
+    expiry = draw(st.sampled_from(["never", "time", "watermark", "watermark"]))
+    by = [*keys, "ts"] if expiry == "time" else list(keys)
+    lateness = draw(st.sampled_from([0, 3 * SECOND]))
+    batches = [[sometimes_untimed(table) for table in batch] for batch in cut(draw, [schema], keys, rows=12)]
+    options = {"lateness": f"{lateness} microseconds"}
+    bits = draw(st.sampled_from([64, 64, 3]))
+    stage = ft.deduplicated(schema, by, "ts", expiry, **options, bits=bits)
+
+    def query(streams: list[Any]) -> Any:
+        import fluxen
+        from fluxen.engine.options import AdaptOptions
+        from fluxen.spark.plan.base import Given
+        from fluxen.spark.plan.rows import deduplicated_stage
+
+        built = deduplicated_stage(Given(df=streams[0]), by, "ts", expiry, **options)
+        return fluxen.Query(last=built, options=AdaptOptions())
+
+    def expected() -> list[dict[str, Any]]:
+        delay = lateness if expiry == "watermark" else None
+        return oracle.deduplicated([batch[0] for batch in batches], by, "ts", delay=delay, lateness=lateness)
+
+    return Case([stage], batches, expected, query)
+
+
+def sometimes_untimed(table: pa.Table) -> pa.Table:
+    """The rows, without event time where v is 0, and with times on the half second so that some are equal."""
+    at, half = table.column_names.index("ts"), SECOND // 2
+    times = pc.multiply(pc.divide(table.column("ts").cast(pa.int64()), half), half)
+    gone = pc.equal(pc.fill_null(table.column("v"), 1), 0)
+    return table.set_column(at, "ts", pc.if_else(gone, pa.scalar(None, pa.int64()), times).cast(TIME))
 
 
 @st.composite

@@ -16,6 +16,7 @@ NAMES = {
     "join",
     "aggregate",
     "distinct",
+    "top",
     "stateful",
     "Query",
     "Run",

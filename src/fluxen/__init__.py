@@ -15,6 +15,7 @@ _PUBLIC = {
     "join": "fluxen.spark.words",
     "aggregate": "fluxen.spark.words",
     "distinct": "fluxen.spark.words",
+    "top": "fluxen.spark.words",
     "stateful": "fluxen.spark.words",
     "query": "fluxen.spark.words",
     "explain": "fluxen.spark.words",
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from fluxen.spark.words import join as join
     from fluxen.spark.words import query as query
     from fluxen.spark.words import stateful as stateful
+    from fluxen.spark.words import top as top
 
 __all__ = ["__version__", *_PUBLIC]
 

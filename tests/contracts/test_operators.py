@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +15,9 @@ import pytest
 import fluxen as fx
 import fluxen.operators
 import fluxen.testing as ft
-from fluxen.operators.aggregate.windowed import Windowed
-from fluxen.operators.base import Operator, Progress, Wrapped
-from fluxen.operators.distinct import Distinct
-from fluxen.operators.join.mway import Join
-from fluxen.operators.join.outer import HOWS, OuterJoin
+from fluxen.operators.base import Operator, Wrapped
+from fluxen.operators.join.outer import HOWS
 from fluxen.operators.registry import OPERATORS
-from fluxen.operators.user_code import Stateful
 from fluxen.testing import oracle
 from tests.cases import SECOND, Case
 from tests.contracts.operators import (
@@ -119,6 +115,19 @@ def hopping(seed: int) -> Case:
     )
 
 
+def sessions(seed: int) -> Case:
+    batches = dense(seed, keys=3, rows=4)
+    tables, ends = [batch[0] for batch in batches], seed % 3 == 0
+    gap = (SECOND // 2, SECOND)[seed // 2 % 2]
+    stage = ft.aggregate(SCHEMA, "k", "ts", lateness=LATE, session=f"{gap} microseconds", tasks=2, **AGGREGATES)
+    return case_of(
+        stage,
+        batches,
+        lambda: oracle.sessions(tables, ["k"], "ts", gap, AGGREGATES, lateness=LATENESS, everything=ends),
+        ends=ends,
+    )
+
+
 def updated(seed: int) -> Case:
     batches = dense(seed)
     tables = [batch[0] for batch in batches]
@@ -148,6 +157,33 @@ def firsts(batches: list[list[pa.Table]]) -> Callable[[], list[dict[str, Any]]]:
 def distinct(seed: int) -> Case:
     batches = dense(seed)
     return case_of(ft.distinct(SCHEMA, "k", "ts", within="1 second", lateness=LATE), batches, firsts(batches))
+
+
+def deduplicated(seed: int) -> Case:
+    """As Spark's dropDuplicatesWithinWatermark; some rows have no event time."""
+    batches = [[_on_the_second(batch[0], missing=7)] for batch in dense(seed, keys=30)]
+    tables = [batch[0] for batch in batches]
+    stage = ft.deduplicated(SCHEMA, "k", "ts", "watermark", lateness=LATE)
+    return case_of(stage, batches, lambda: oracle.deduplicated(tables, ["k"], "ts", delay=LATENESS, lateness=LATENESS))
+
+
+ORDER = [("v", "desc"), ("ts", "asc")]
+
+
+def top(seed: int) -> Case:
+    batches = dense(seed)
+    tables = [batch[0] for batch in batches]
+    stage = ft.top(SCHEMA, "k", 3, ORDER, "ts", ttl="2 seconds", lateness=LATE)
+    return case_of(stage, batches, lambda: oracle.top(tables, ["k"], 3, ORDER, "ts", ttl=2 * SECOND, lateness=LATENESS))
+
+
+def top_by_time(seed: int) -> Case:
+    batches = [[_on_the_second(batch[0], missing=7)] for batch in dense(seed, keys=2)]
+    tables = [batch[0] for batch in batches]
+    stage = ft.top(SCHEMA, ["k", "ts"], 2, ORDER, "ts", closes="ts", lateness=LATE)
+    return case_of(
+        stage, batches, lambda: oracle.top(tables, ["k", "ts"], 2, ORDER, "ts", closes="ts", lateness=LATENESS)
+    )
 
 
 def own_operator(seed: int) -> Case:
@@ -204,12 +240,20 @@ CASES: dict[str, Maker] = {
     "outer join": outer,
     "running": running,
     "windowed": windowed,
+    "sessions": sessions,
     "last": last,
     "distinct": distinct,
+    "top": top,
     "user code": user_code,
     "own operator": own_operator,
 }
-VARIANTS: dict[str, Maker] = {"hopping": hopping, "updated": updated, "by time": by_time}
+VARIANTS: dict[str, Maker] = {
+    "hopping": hopping,
+    "updated": updated,
+    "by time": by_time,
+    "top by time": top_by_time,
+    "forgotten by watermark": deduplicated,
+}
 """Further forms of operators that are above."""
 WRAPPED = {f"wrapped {name}": having(make, lambda inner: Wrapped(operator=inner)) for name, make in CASES.items()}
 
@@ -274,55 +318,3 @@ def test_results_equal_the_oracle(name: str, trial: str) -> None:
 def test_results_of_a_wrapped_operator_equal_the_oracle(name: str) -> None:
     operator = operator_of(WRAPPED[name])
     check_results(WRAPPED[name], "all at once, and spills" if operator.spills else "all at once")
-
-
-# ---- traits that lie
-
-
-def lying(base: type[Any], **lies: Any) -> Callable[[Any], Operator]:
-    """An operator as the given one that says other things about itself."""
-    liar = dataclass(frozen=True, kw_only=True)(type("Liar", (base,), lies))
-    return lambda told: liar(**{field.name: getattr(told, field.name) for field in fields(told)})
-
-
-def nothing(self: Any, sides: Any, piece_bytes: Any = None) -> Iterator[pa.Table]:
-    yield from ()
-
-
-def too_soon(self: Any, progress: Progress) -> dict[str, int]:
-    return {"ts": progress.watermarks[0] + LATENESS}
-
-
-def as_inner(self: Any, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
-    return Join.horizons(self, used, following)
-
-
-def never_again(self: Any, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
-    return (following[0] + SECOND,)
-
-
-LIARS = {
-    "owes nothing": ("join", "spills", lying(Join, owed=nothing)),
-    "spills without knowing how": ("distinct", "spills", lying(Distinct, spills=True)),
-    "lets go of rows it needs": ("distinct", "moves", lying(Distinct, horizons=never_again)),
-    "lets go of partners too soon": ("outer join", "moves", lying(OuterJoin, horizons=as_inner)),
-    "has no end of old rows": ("join", "parallel tracks", lying(Join, lifetime=lambda self: 3 * SECOND)),
-    "divides results, not keys": ("distinct", "parallel tracks", lying(Distinct, division="results")),
-    "divides results, not windows": ("windowed", "parallel tracks", lying(Windowed, division="results")),
-    "does not flush": ("windowed", "flushes", lying(Windowed, flushes=False)),
-    "can be divided": ("user code", "isolated keys", lying(Stateful, divisible=True)),
-}
-
-
-@pytest.mark.parametrize("lie", LIARS)
-def test_an_operator_that_lies_about_itself_is_caught(lie: str) -> None:
-    name, trial, liar = LIARS[lie]
-    false = having(CASES[name], liar)
-    assert trial in trials(operator_of(false))
-    with pytest.raises((AssertionError, NotImplementedError)):
-        check_results(false, trial, count=80)
-
-
-def test_an_operator_that_promises_times_it_cannot_keep_is_caught() -> None:
-    with pytest.raises(AssertionError, match="lies below"):
-        check_times(having(CASES["distinct"], lying(Distinct, output_watermarks=too_soon)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aggregate_cases import aggregate_cases
-from tests.cases import distinct_cases
+from tests.cases import deduplicated_cases, distinct_cases
 from tests.effort import examples
 from tests.histories import Histories, replay
 
@@ -16,6 +16,14 @@ from tests.histories import Histories, replay
 @examples(200)
 @given(case=st.one_of(aggregate_cases(), distinct_cases()), history=st.data())
 def test_results_equal_the_oracle_whatever_the_history(case, history):
+    with tempfile.TemporaryDirectory() as directory:
+        results = replay(case, Histories(history), directory)
+    assert results == case.expected()
+
+
+@examples(50)
+@given(case=deduplicated_cases(), history=st.data())
+def test_duplicates_are_dropped_as_spark_drops_them_whatever_the_history(case, history):
     with tempfile.TemporaryDirectory() as directory:
         results = replay(case, Histories(history), directory)
     assert results == case.expected()

@@ -33,7 +33,7 @@ _KEYS = {
     "watermark": ("column", "delay"),
     "join": ("on", "time", "within", "between", "lateness", "idle", "plan", "ttl", "how"),
     "distinct": ("by", "time", "within", "lateness", "ttl"),
-    "aggregate": ("by", "time", "window", "slide", "emit", "last", "lateness", "ttl", "values"),
+    "aggregate": ("by", "time", "window", "slide", "session", "emit", "last", "lateness", "ttl", "values"),
     "adapt": (*(field.name for field in fields(AdaptOptions)), "balance"),
     "sink": ("format", "path", "checkpoint", "partition_by", "options"),
     "trigger": ("availableNow", "processingTime", "once"),

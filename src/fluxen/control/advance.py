@@ -172,14 +172,17 @@ def _advance_stage(
 ) -> StageState:
     inputs = range(stage.operator.inputs)
     frontier, quiet = _frontier(stage, before, heard, ahead)
-    # rows that wait hold the watermark back: what they need must not expire, their windows must not close
-    watermarks = tuple(max(before.watermarks[i], min([frontier[i], *_waiting(records, i)])) for i in inputs)
-    horizons = stage.operator.horizons(before.watermarks, watermarks)
     added = [ref for record in records for ref in record.added]
-    present = _present(before, records, [ref for ref in added if ref.kind != "buffer"], epoch)
-    segments = _alive(stage.operator, before, present, horizons, generations.cleaned_label(epoch))
     buffer = (*_left(before.buffer, records, before.routing.size), *(ref for ref in added if ref.kind == "buffer"))
     late = {**dict(before.waiting), epoch: before.late_before}
+    waiting = tuple((arrival, late[arrival]) for arrival in sorted({ref.first_epoch for ref in buffer}))
+    # rows that wait hold the watermark back: what they need must not expire, their windows must not close
+    asked = [limits for _, limits in waiting] if stage.operator.by_arrival else []
+    held = [[*_waiting(records, i), *(limits[i] for limits in asked)] for i in inputs]
+    watermarks = tuple(max(before.watermarks[i], min([frontier[i], *held[i]])) for i in inputs)
+    horizons = stage.operator.horizons(before.watermarks, watermarks)
+    present = _present(before, records, [ref for ref in added if ref.kind != "buffer"], epoch)
+    segments = _alive(stage.operator, before, present, horizons, generations.cleaned_label(epoch))
     after = replace(
         before,
         segments=segments,
@@ -192,7 +195,7 @@ def _advance_stage(
         buffer=buffer,
         frontier=() if frontier == watermarks else frontier,
         quiet=quiet,
-        waiting=tuple((arrival, late[arrival]) for arrival in sorted({ref.first_epoch for ref in buffer})),
+        waiting=waiting,
     )
     return finish_tracks(after, stage.operator.inputs)
 

@@ -19,11 +19,12 @@ from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.operators.aggregate.last import LastRows, check_last
 from fluxen.operators.aggregate.measures import Measure, measure
 from fluxen.operators.aggregate.running import Running
+from fluxen.operators.aggregate.sessions import NAME, Sessions
 from fluxen.operators.aggregate.windowed import Emit, W, Windowed, Windows
 from fluxen.operators.base import Input, Operator
 from fluxen.operators.kernels import boundaries, ragged
 
-__all__ = ["aggregate"]
+__all__ = ["aggregate", "closing_field", "closing_hashes", "moments"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class _Words:
     measures: tuple[Measure, ...]
     last: int | None
     windows: Windows | None
+    session: int | None
     closes: str | None
     emit: Emit
     ttl: int
@@ -44,7 +46,7 @@ class _Words:
 
     @property
     def ending(self) -> bool:
-        return self.windows is not None or self.closes is not None
+        return self.windows is not None or self.session is not None or self.closes is not None
 
 
 def aggregate(
@@ -55,6 +57,7 @@ def aggregate(
     last: int | None = None,
     window: str | None = None,
     slide: str | None = None,
+    session: str | None = None,
     closes: str | None = None,
     emit: Emit = "append",
     lateness: str = "0 seconds",
@@ -78,6 +81,7 @@ def aggregate(
         measures=measures,
         last=last,
         windows=_windows(schema, time, window, slide),
+        session=None if session is None else microseconds(session, "session", positive=True),
         closes=closes,
         emit=emit,
         ttl=UNBOUNDED if ttl is None else microseconds(ttl, "ttl", positive=True),
@@ -126,12 +130,18 @@ def _operator(words: _Words) -> tuple[Operator, list[pa.Field]]:
         return made, [*fields, *([schema.field(timed)] if timed else [])]
     if not words.ending:
         return Running(keys=keys, measures=words.measures, described={}, clock=time, ttl=words.ttl), fields
+    if words.session is not None:
+        kind = schema.field(time).type
+        sessions = Sessions(
+            keys=keys, measures=words.measures, described={}, gap=words.session, time_type=kind, clock=time
+        )
+        return sessions, [*fields, pa.field(NAME, pa.struct([("start", kind), ("end", kind)]))]
     windowed = Windowed(
         keys=keys,
         measures=words.measures,
         described={},
         windows=words.windows,
-        closes=_closing_field(schema, words.closes),
+        closes=closing_field(schema, words.closes),
         emit=words.emit,
         clock=time,
     )
@@ -149,13 +159,16 @@ def _encoded(words: _Words, table: pa.Table) -> Input:
     end: Ints | None = None
     if words.windows is not None:
         table, t, end = _in_windows(table.filter(pa.array(t > MIN_TIME)), t[t > MIN_TIME], words.windows)
-    h, h2 = _hashes(words, table)
+    if words.session is not None:
+        table, t = table.filter(pa.array(t > MIN_TIME)), t[t > MIN_TIME]
+        end = t + words.session
+    h, h2 = closing_hashes(table, words.keys, words.closes, words.bits)
     if words.last is not None:
         read = [*words.keys, *(column for m in words.measures for column in m.columns)]
         return Input(h, h2, t, table.select(list(dict.fromkeys(read))))
     columns = {key: table.column(key) for key in words.keys}
     if words.closes is not None:
-        end = _moments(table.column(words.closes)).fill_null(MAX_TIME).to_numpy()
+        end = moments(table.column(words.closes)).fill_null(MAX_TIME).to_numpy()
     if end is not None:
         columns[W] = pa.array(end)
     for measured in words.measures:
@@ -173,25 +186,27 @@ def _in_windows(table: pa.Table, t: Ints, windows: Windows) -> tuple[pa.Table, I
     return table.take(pa.array(rows)), t[rows], newest[rows] - back * windows.slide
 
 
-def _hashes(words: _Words, table: pa.Table) -> tuple[Ints, Ints]:
+def closing_hashes(table: pa.Table, keys: Sequence[str], closes: str | None, bits: int) -> tuple[Ints, Ints]:
     """Of the keys, but for the one that closes groups, if there are others: what it adds is the closing time."""
-    others = [key for key in words.keys if key != words.closes]
-    if words.closes is None or not others:
-        return hashes(table, words.keys, bits=words.bits)
-    column = table.column(words.closes)
+    others = [key for key in keys if key != closes]
+    if closes is None or not others:
+        return hashes(table, keys, bits=bits)
+    column = table.column(closes)
     if pa.types.is_struct(column.type):
         start, end = (pc.struct_field(column, part).cast(pa.int64()) for part in ("start", "end"))
         table = table.append_column("_length", pc.coalesce(pc.subtract(end, start), start))
         table = table.append_column("_null", pc.is_null(column))
         others += ["_length", "_null"]
-    return hashes(table, others, bits=words.bits)
+    return hashes(table, others, bits=bits)
 
 
-def _closing_field(schema: pa.Schema, closes: str | None) -> str | None:
+def closing_field(schema: pa.Schema, closes: str | None) -> str | None:
+    """The column, or the field of it, that holds the closing time."""
     return f"{closes}.end" if closes is not None and pa.types.is_struct(schema.field(closes).type) else closes
 
 
-def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """When groups close, in microseconds."""
     return (pc.struct_field(column, "end") if pa.types.is_struct(column.type) else column).cast(pa.int64())
 
 

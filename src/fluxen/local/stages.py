@@ -172,6 +172,30 @@ def distinct(
     return replace(made, stage=replace(made.stage, on_arrival=ttl is not None and time is None))
 
 
+def deduplicated(
+    schema: pa.Schema,
+    by: str | Sequence[str],
+    time: str | None,
+    expiry: str,
+    *,
+    delay: str | None = None,
+    lateness: str = "0 seconds",
+    bits: int = 64,
+) -> LocalStage:
+    """As `fluxen.spark.plan.rows.deduplicated_stage`: Spark's dropDuplicates and dropDuplicatesWithinWatermark."""
+    columns, ties = _whole(schema, time)
+    past = microseconds(lateness if delay is None else delay, "delay")
+    operator = Distinct(
+        columns=columns,
+        ties=ties,
+        within={"never": UNBOUNDED, "time": 0, "watermark": past}[expiry],
+        described={},
+        rule="watermark" if expiry == "watermark" else "apart",
+        untimed=time is not None,
+    )
+    return _row_stage(operator, schema, _listed(by), time, schema, lateness, bits, timed_only=False)
+
+
 def stateful(
     schema: pa.Schema,
     by: str | Sequence[str],
@@ -196,9 +220,10 @@ def _row_stage(
     results: pa.Schema,
     lateness: str,
     bits: int,
+    timed_only: bool = True,
 ) -> LocalStage:
     def encode(number: int, table: pa.Table) -> Input:
-        if time is not None:
+        if time is not None and timed_only:
             table = table.filter(pc.is_valid(table.column(time)))
         h, h2 = hashes(table, keys, bits=bits)
         payload = table.select([name for name in table.column_names if name != time])

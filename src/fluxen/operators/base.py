@@ -27,17 +27,6 @@ EMIT_ROWS = 1 << 16
 """Results leave a site in tables of about this many rows, however many there are."""
 
 
-def portion(rows: int, piece_bytes: int | None, row_bytes: float) -> int:
-    """How many rows to hold at a time: `rows`, or as many as make `piece_bytes` where memory is limited.
-
-    >>> portion(1 << 16, None, 200.0), portion(1 << 16, 1 << 20, 200.0)
-    (65536, 5242)
-    """
-    if piece_bytes is None:
-        return rows
-    return max(1, min(rows, int(piece_bytes / max(row_bytes, 1.0))))
-
-
 @dataclass(frozen=True, slots=True)
 class Input:
     """New rows of one input at one site, in any order."""
@@ -236,6 +225,14 @@ class Operator(ABC):
         return one.t_min <= watermarks[0]
 
     @property
+    def by_arrival(self) -> bool:
+        """Whether which state a row finds is a matter of the watermark when it came, not of its own time.
+
+        Rows that wait then hold the watermark back to that one, so that nothing they ask for has gone.
+        """
+        return False
+
+    @property
     def shadows(self) -> bool:
         """Whether later state rows of a key take the place of earlier ones, which only cost room then."""
         return False
@@ -349,6 +346,10 @@ class Wrapped(Operator):
 
     def due(self, one: SegmentRef, emitted: tuple[int, ...], watermarks: tuple[int, ...]) -> bool:
         return self.operator.due(one, emitted, watermarks)
+
+    @property
+    def by_arrival(self) -> bool:
+        return self.operator.by_arrival
 
     @property
     def shadows(self) -> bool:

@@ -224,3 +224,14 @@ def hash_slices(rows: int, each: int) -> Iterator[tuple[int, int]]:
     edges = [-(2**63) + (2**64 * k) // pieces for k in range(pieces + 1)]
     for low, high in pairwise(edges):
         yield low, high - 1
+
+
+def portion(rows: int, piece_bytes: int | None, row_bytes: float) -> int:
+    """How many rows to hold at a time: `rows`, or as many as make `piece_bytes` where memory is limited.
+
+    >>> portion(1 << 16, None, 200.0), portion(1 << 16, 1 << 20, 200.0)
+    (65536, 5242)
+    """
+    if piece_bytes is None:
+        return rows
+    return max(1, min(rows, int(piece_bytes / max(row_bytes, 1.0))))

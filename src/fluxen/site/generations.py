@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.arrays import Groups, Ints, Mask
-from fluxen.operators.base import Operator, portion
-from fluxen.operators.kernels import concat_sorted
+from fluxen.operators.base import Operator
+from fluxen.operators.kernels import concat_sorted, portion
 from fluxen.site.context import SiteContext
 from fluxen.state.epoch import segment_name
 from fluxen.state.generations import chosen

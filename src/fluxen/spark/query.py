@@ -26,6 +26,7 @@ from fluxen.policies.base import Policy
 from fluxen.spark.plan.base import Keys, Length, Shape, StagePlan, same
 from fluxen.spark.plan.graph import in_order
 from fluxen.spark.plan.sources import row_by_row
+from fluxen.spark.plan.top import Order
 from fluxen.state.store import Store
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Query:
         last: int | None = None,
         window: Length | None = None,
         slide: Length | None = None,
+        session: Length | None = None,
         emit: Literal["append", "update"] = "append",
         lateness: Length | None = None,
         ttl: Length | None = None,
@@ -138,6 +140,7 @@ class Query:
             last=last,
             window=window,
             slide=slide,
+            session=session,
             emit=emit,
             lateness=lateness,
             ttl=ttl,
@@ -158,6 +161,12 @@ class Query:
         from fluxen.spark.words import distinct
 
         return distinct(self, by, time, within=within, lateness=lateness, ttl=ttl)
+
+    def top(self, by: Keys, n: int, order: Order, time: str | None = None, **options: Any) -> Query:
+        """`fx.top` over this query's results, in the same micro-batch; for `time` see `aggregate`."""
+        from fluxen.spark.words import top
+
+        return top(self, by, n, order, time, **options)
 
     def adapt(
         self,

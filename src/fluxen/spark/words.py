@@ -21,6 +21,7 @@ from fluxen.spark.plan.aggregate import AggregateWords, aggregate_stage, named_r
 from fluxen.spark.plan.base import Given, Keys, Length, StagePlan
 from fluxen.spark.plan.join import Between, JoinWords, join_stage
 from fluxen.spark.plan.rows import distinct_stage, stateful_stage
+from fluxen.spark.plan.top import Order, TopWords, top_stage
 from fluxen.spark.query import Query
 from fluxen.state.store import Store
 
@@ -114,6 +115,7 @@ def aggregate(
     last: int | None = None,
     window: Length | None = None,
     slide: Length | None = None,
+    session: Length | None = None,
     emit: Literal["append", "update"] = "append",
     lateness: Length | None = None,
     ttl: Length | None = None,
@@ -126,6 +128,8 @@ def aggregate(
 
     With `slide` a window starts that often, and a row is in all windows that cover it; otherwise one begins where the
     other ends. `emit="update"` gives a window's values in every batch that changes them, and nothing when it ends.
+    `session="30 seconds"` instead makes a group of rows of a key that are at most that far apart, with the column
+    `session_window` as Spark's session_window() has it: from the first row to that long after the last.
 
     Results are named by keyword, as in n=fx.count(), or in `aggregates`, a dict that may hold any name, those of
     keywords included: aggregates={"time": fx.max("ts")}.
@@ -134,11 +138,12 @@ def aggregate(
     only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
     given = _streaming(stream, "the input of aggregate()")
     words: dict[str, Any] = {"by": by, "time": time, "last": last, "window": window, "slide": slide, "emit": emit}
-    words |= {"lateness": lateness, "ttl": ttl}
+    words |= {"session": session, "lateness": lateness, "ttl": ttl}
     results = named_results(aggregates, named, words)
     built = aggregate_stage(given, AggregateWords(**words), results)
     (origin,) = built.origins
-    if given.plan is not None and window is not None and origin is not None and given.plan.stage.unbounded(origin):
+    windowed = window is not None or session is not None
+    if given.plan is not None and windowed and origin is not None and given.plan.stage.unbounded(origin):
         warnings.warn(
             f"windows over {time!r} close only at the end of input: nothing says how old its values may become; "
             "give the join before within or between, or take another time",
@@ -161,6 +166,36 @@ def distinct(
     `ttl` says the same, also for rows without event time, which go by the time of the batches they come in."""
     given = _streaming(stream, "the input of distinct()")
     return _query([stream], distinct_stage(given, by, time, within, lateness, ttl))
+
+
+def top(
+    stream: DataFrame | Query,
+    by: Keys,
+    n: int,
+    order: Order,
+    time: str | None = None,
+    *,
+    closes: str | None = None,
+    lateness: Length | None = None,
+    ttl: Length | None = None,
+) -> Query:
+    """The first `n` rows of each key: `row_number() over (partition by by order by order) <= n`, kept up to date.
+
+    `order` is a list of columns with their directions: [("price", "desc"), ("ts", "asc")]; "asc_nulls_last" and
+    "desc_nulls_first" where nulls are not to be the smallest, NaN being the largest of all. Rows that it does not tell
+    apart are ordered by their other columns, ascending. The last row of each key is n=1, order=[("ts", "desc")].
+
+    Results are updates: the rows with a column `rank` from 1. A batch that changes the first rows of a key brings those
+    whose rank has another row now; (by, rank) tells which row of earlier batches each of them takes the place of.
+
+    State is n rows per key, for ever unless `ttl` is given: a key without rows for that long is forgotten and starts
+    anew; in event time or, without `time`, in the time of the batches. With `closes`, one of the columns in `by` that
+    is a timestamp or a window, a group goes when the watermark of `time` has passed that time, or the window's end;
+    rows that come for it after that are late.
+    """
+    given = _streaming(stream, "the input of top()")
+    words = TopWords(by=by, n=n, order=order, time=time, closes=closes, lateness=lateness, ttl=ttl)
+    return _query([stream], top_stage(given, words))
 
 
 def stateful(stream: DataFrame | Query, by: Keys | None, operator: Any, time: str | None = None) -> Query:

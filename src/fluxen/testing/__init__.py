@@ -10,7 +10,8 @@ from typing import Any
 
 from fluxen.local.aggregates import aggregate
 from fluxen.local.engine import LocalEngine, LocalStage
-from fluxen.local.stages import distinct, join, stateful
+from fluxen.local.stages import deduplicated, distinct, join, stateful
+from fluxen.local.top import top
 from fluxen.testing import oracle
 from fluxen.testing.clock import FakeClock
 from fluxen.testing.faults import FaultyStore, SimulatedCrash
@@ -22,12 +23,14 @@ __all__ = [
     "LocalStage",
     "SimulatedCrash",
     "aggregate",
+    "deduplicated",
     "distinct",
     "feed",
     "feeds",
     "join",
     "oracle",
     "stateful",
+    "top",
 ]
 
 

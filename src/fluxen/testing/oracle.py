@@ -2,6 +2,9 @@
 
 Rows are given batch by batch because lateness is a matter of batches: a row is dropped if it is older than the latest
 event time of the batches before, less the lateness. What is left is then treated as one set of rows.
+
+What they share is in `fluxen.testing.batches`, aggregate functions in `fluxen.testing.functions`, queries that
+pass whole rows on in `fluxen.testing.kept`.
 """
 
 from __future__ import annotations
@@ -13,39 +16,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
-
 from fluxen.operators.aggregate.functions import Aggregate
-from fluxen.testing.functions import Row, aggregated, micros, sortable
+from fluxen.testing.batches import EVER, Batches, canonical, on_time, ordering, stamped, watermarks
+from fluxen.testing.functions import Row, aggregated, micros
+from fluxen.testing.kept import deduplicated, distinct, top
 
-Batches = Sequence[pa.Table]
+__all__ = [
+    "canonical_rows",
+    "deduplicated",
+    "distinct",
+    "join",
+    "last",
+    "micros",
+    "on_time",
+    "outer",
+    "running",
+    "sessions",
+    "top",
+    "tumbling",
+    "windowed",
+]
+
 _EPOCH = datetime(1970, 1, 1)
-_EVER = -(2**61)
-"""Before every event time: that of a row without one."""
-
-
-def on_time(
-    batches: Batches, time: str | None, lateness: int = 0, keys: Sequence[str] = ()
-) -> tuple[list[list[Row]], int]:
-    """Each batch's rows that are not late, and how many were; of rows with a null in `keys` only the time counts."""
-    seen: int | None = None
-    kept, late = [], 0
-    for table in batches:
-        rows = table.to_pylist()
-        latest = seen
-        fresh = []
-        for row in rows:
-            t = micros(row[time]) if time else 0
-            if any(row[key] is None for key in keys):
-                seen = t if seen is None else max(seen, seen if t is None else t)
-                continue
-            if t is None or (time and latest is not None and t < latest - lateness):
-                late += t is not None
-                continue
-            fresh.append(row)
-            seen = t if seen is None else max(seen, t)
-        kept.append(fresh)
-    return kept, late
 
 
 def join(
@@ -62,7 +54,7 @@ def join(
         table: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
         batches, _ = on_time(inputs[name], time[name] if time else None, lateness, on[name])
         for row in itertools.chain.from_iterable(batches):
-            key = tuple(_canonical(row[column]) for column in on[name])
+            key = tuple(canonical(row[column]) for column in on[name])
             table[key].append(row)
         by_key.append(table)
     results = []
@@ -100,7 +92,7 @@ def outer(
         apart = (micros(right[time[second]]) or 0) - (micros(left[time[first]]) or 0) if time else 0
         near = (low is None or apart >= low) and (high is None or apart <= high)
         keys = zip(on[first], on[second])
-        return near and all(_canonical(left[a]) == _canonical(right[b]) for a, b in keys) and matches(left, right)
+        return near and all(canonical(left[a]) == canonical(right[b]) for a, b in keys) and matches(left, right)
 
     met = [
         (i, j) for i, left in enumerate(rows[first]) for j, right in enumerate(rows[second]) if partners(left, right)
@@ -109,10 +101,10 @@ def outer(
 
     def alone(name: str, other: str, reach: int | None) -> list[Row]:
         """Rows without a partner; `reach` is how much later than they one may be."""
-        mark = (_watermarks([*inputs[other], inputs[other][-1].slice(0, 0)], clock[other], lateness))[-1]
+        mark = (watermarks([*inputs[other], inputs[other][-1].slice(0, 0)], clock[other], lateness))[-1]
         single = [row for i, row in enumerate(rows[name]) if i not in some[name]]
         closed = [
-            row for row in single if everything or (reach is not None and _stamped(row, clock[name]) + reach < mark)
+            row for row in single if everything or (reach is not None and stamped(row, clock[name]) + reach < mark)
         ]
         needed = [*on[name], *([clock[name]] if time else [])]
         whole = itertools.chain.from_iterable(table.to_pylist() for table in inputs[name])
@@ -137,22 +129,6 @@ def _joined(names: Sequence[str], rows: Sequence[Row], on: Mapping[str, Sequence
     return result
 
 
-def _canonical(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value
-
-
-def _watermarks(batches: Batches, time: str | None, lateness: int) -> list[int]:
-    """The watermark under which each batch is processed."""
-    mark, marks = _EVER, []
-    for table in batches:
-        marks.append(mark)
-        seen = [micros(row[time]) for row in table.to_pylist()] if time else []
-        mark = max([mark, *(t - lateness for t in seen if t is not None)])
-    return marks
-
-
 def running(
     batches: Batches,
     by: Sequence[str],
@@ -170,28 +146,23 @@ def running(
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     updated: dict[tuple[Any, ...], int] = {}
     results = []
-    for table, mark in zip(batches, _watermarks(batches, time, lateness)):
+    for table, mark in zip(batches, watermarks(batches, time, lateness)):
         touched: dict[tuple[Any, ...], Row] = {}
         fresh: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
         for row in table.to_pylist():
-            key = tuple(_canonical(row[column]) for column in by)
+            key = tuple(canonical(row[column]) for column in by)
             fresh[key].append(row)
             touched.setdefault(key, row)
         for key, rows in fresh.items():
-            now = max([mark, *(_stamped(row, time) for row in rows)])
+            now = max([mark, *(stamped(row, time) for row in rows)])
             if ttl is not None and updated.get(key, now) < now - ttl:
                 groups[key] = []
             groups[key] += rows
             updated[key] = max(now, updated.get(key, now))
         for key, row in touched.items():
-            ordered = sorted(groups[key], key=lambda r: _order(r, time, []))
+            ordered = sorted(groups[key], key=lambda r: ordering(r, time, []))
             results.append({**{c: row[c] for c in by}, **aggregated(ordered, time, aggregates)})
     return results
-
-
-def _stamped(row: Row, time: str | None) -> int:
-    t = micros(row[time]) if time else None
-    return _EVER if t is None else t
 
 
 def last(
@@ -212,10 +183,10 @@ def last(
     values = list(dict.fromkeys(a.column for a in aggregates.values() if a.column))
     groups: dict[tuple[Any, ...], list[tuple[int, Row]]] = defaultdict(list)
     results = []
-    for table, mark in zip(batches, _watermarks(batches, time, lateness)):
-        for row in sorted(table.to_pylist(), key=lambda r: _order(r, time, values)):
-            history = groups[tuple(_canonical(row[column]) for column in by)]
-            clock = max([mark, _stamped(row, time), *(read for read, _ in history)])
+    for table, mark in zip(batches, watermarks(batches, time, lateness)):
+        for row in sorted(table.to_pylist(), key=lambda r: ordering(r, time, values)):
+            history = groups[tuple(canonical(row[column]) for column in by)]
+            clock = max([mark, stamped(row, time), *(read for read, _ in history)])
             history.append((clock, row))
             counted = [old for read, old in history[-n:] if ttl is None or read >= clock - ttl]
             shown = {column: row[column] for column in by}
@@ -255,13 +226,13 @@ def windowed(
     `ends` says when: (size, slide) of windows, or the column of `by` whose value (or the `end` of it) is the time.
     """
     size = 0 if isinstance(ends, str) else ends[0]
-    watermark, seen = _EVER, _EVER
+    watermark, seen = EVER, EVER
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     results = []
     for table in batches:
         changed: dict[tuple[Any, ...], None] = {}
         for row in table.to_pylist():
-            key = tuple(_canonical(row[column]) for column in by)
+            key = tuple(canonical(row[column]) for column in by)
             t = micros(row[time])
             for end in [_closing(row[ends])] if isinstance(ends, str) else _ends(t, *ends):
                 if end > watermark:
@@ -288,13 +259,13 @@ def _ends(t: int | None, size: int, slide: int) -> list[int]:
 def _closing(value: Any) -> int:
     """When the group of this value closes; that of a null only at the end."""
     moment = micros(value["end"] if isinstance(value, dict) else value)
-    return -_EVER if moment is None else moment
+    return -EVER if moment is None else moment
 
 
 def _group(
     end: int, rows: Sequence[Row], by: Sequence[str], time: str, aggregates: Mapping[str, Aggregate], size: int
 ) -> Row:
-    ordered = sorted(rows, key=lambda r: _order(r, time, []))
+    ordered = sorted(rows, key=lambda r: ordering(r, time, []))
     shown = {column: rows[0][column] for column in by}
     if size:
         zone = rows[0][time].tzinfo
@@ -302,30 +273,63 @@ def _group(
     return {**shown, **aggregated(ordered, time, aggregates)}
 
 
-def _stamp(value: int, zone: Any) -> datetime:
-    return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=zone)
+def sessions(
+    batches: Batches,
+    by: Sequence[str],
+    time: str,
+    gap: int,
+    aggregates: Mapping[str, Aggregate],
+    *,
+    lateness: int = 0,
+    everything: bool = False,
+) -> list[Row]:
+    """Sessions that the final watermark has closed (or all of them), each once.
 
+    A row is late if the watermark has reached its own end; a session that is closed takes in no further row.
+    """
+    held: dict[tuple[Any, ...], list[tuple[int, int, list[Row]]]] = defaultdict(list)
+    results: list[Row] = []
 
-def distinct(batches: Batches, by: Sequence[str], time: str | None, within: int | None, lateness: int = 0) -> list[Row]:
-    """Rows with no kept row of their key within reach, in order of batch, time and values."""
-    kept: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    results = []
-    fresh, _ = on_time(batches, time, lateness)
-    for rows in fresh:
-        names = [name for name in (rows[0] if rows else {}) if name != time]
-        for row in sorted(rows, key=lambda r: _order(r, time, names)):
-            t = micros(row[time]) or 0 if time else 0
-            times = kept[tuple(_canonical(row[column]) for column in by)]
-            if not any(within is None or abs(t - other) <= within for other in times):
-                times.append(t)
-                results.append(row)
+    def close(mark: int) -> None:
+        for found in held.values():
+            results.extend(_session(*one, by, time, aggregates) for one in found if one[1] <= mark)
+            found[:] = [one for one in found if one[1] > mark]
+
+    *marks, final = watermarks([*batches, batches[0].slice(0, 0)], time, lateness)
+    for table, mark in zip(batches, marks):
+        close(mark)
+        for row in table.to_pylist():
+            t = micros(row[time])
+            if t is not None and t + gap > mark:
+                held[tuple(repr(canonical(row[column])) for column in by)].append((t, t + gap, [row]))
+        for found in held.values():
+            found[:] = _merged(found)
+    close(-EVER if everything else final)
     return results
 
 
-def _order(row: Row, time: str | None, values: Iterable[str]) -> tuple[Any, ...]:
-    t = micros(row[time]) if time else None
-    ties = [(row[name] is None, *sortable(row[name])) for name in values]
-    return (-(2**61) if t is None else t, *ties)
+def _merged(found: Sequence[tuple[int, int, list[Row]]]) -> list[tuple[int, int, list[Row]]]:
+    merged: list[tuple[int, int, list[Row]]] = []
+    for start, end, rows in sorted(found, key=lambda one: one[:2]):
+        if merged and start <= merged[-1][1]:
+            first, last, before = merged.pop()
+            merged.append((first, max(last, end), before + rows))
+        else:
+            merged.append((start, end, rows))
+    return merged
+
+
+def _session(
+    start: int, end: int, rows: Sequence[Row], by: Sequence[str], time: str, aggregates: Mapping[str, Aggregate]
+) -> Row:
+    shown = {column: rows[0][column] for column in by}
+    zone = rows[0][time].tzinfo
+    shown["session_window"] = {"start": _stamp(start, zone), "end": _stamp(end, zone)}
+    return {**shown, **aggregated(sorted(rows, key=lambda r: ordering(r, time, [])), time, aggregates)}
+
+
+def _stamp(value: int, zone: Any) -> datetime:
+    return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=zone)
 
 
 def canonical_rows(rows: Iterable[Row], digits: int = 9) -> list[str]:

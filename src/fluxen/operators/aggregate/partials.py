@@ -20,13 +20,16 @@ def fold(table: pa.Table, keys: tuple[str, ...], measures: tuple[Measure, ...], 
     """
     if table.num_rows == 0:
         return table
-    table = _with_plain_lists(table, measures)
-    h, h2 = hashes(table)
-    t = table.column(T).to_numpy()
-    order = total_order(h, h2, t, table, _inexact(table, measures))
-    table = table.take(pa.array(order))
-    new = boundaries(h[order], None if h2 is None else h2[order], t[order] if by_time else None)
+    table = in_order(table, measures, table.column(T).to_numpy())
+    new = boundaries(*hashes(table), table.column(T).to_numpy() if by_time else None)
     return combined(table, np.flatnonzero(new), keys, measures)
+
+
+def in_order(table: pa.Table, measures: tuple[Measure, ...], moments: Ints) -> pa.Table:
+    """Rows in layout of a segment by key and moment, and where these are equal by what sums depend on."""
+    table = _with_plain_lists(table, measures)
+    order = total_order(*hashes(table), moments, table, _inexact(table, measures))
+    return table.take(pa.array(order))
 
 
 def _with_plain_lists(table: pa.Table, measures: tuple[Measure, ...]) -> pa.Table:

@@ -118,12 +118,12 @@ class Windowed(Operator):
     def stays(self, rows: Input, track: Track, runs: Sequence[SortedRun], groups: Groups, watermark: int) -> Mask:
         """Rows of windows that were open when the move began: a window belongs to one site as a whole."""
         assert track.until is not None
-        return np.asarray(_closing(rows) <= track.until)
+        return np.asarray(closing(rows) <= track.until)
 
     def process(self, given: SiteInput) -> Results:
         rows = given.inputs[0]
         # a row that waited is not late, but must not make a group anew that has closed since
-        kept = rows.take(_closing(rows) > max(given.late_before[0], given.watermarks[0]))
+        kept = rows.take(closing(rows) > max(given.late_before[0], given.watermarks[0]))
         stored = self._stored(kept) if len(kept.h) else None
         rows_out = given.per_group()
         for found in self._closed(given) if self.flushes else self._changed(given, stored):
@@ -137,8 +137,8 @@ class Windowed(Operator):
         )
 
     def _stored(self, rows: Input) -> pa.Table:
-        closing = Input(rows.h, rows.h2, _closing(rows), rows.table.drop_columns([W]))
-        return fold(closing.with_keys(), self.keys, self.measures, by_time=True)
+        ending = Input(rows.h, rows.h2, closing(rows), rows.table.drop_columns([W]))
+        return fold(ending.with_keys(), self.keys, self.measures, by_time=True)
 
     def _closed(self, given: SiteInput) -> Iterator[pa.Table]:
         """Groups that the watermark has closed since the batch before, a slice of the hash space at a time."""
@@ -146,7 +146,7 @@ class Windowed(Operator):
             run for run in given.runs[0] if run.ref.t_min <= given.watermarks[0] and run.ref.t_max > given.emitted[0]
         ]
         for low, high in hash_slices(sum(run.ref.rows for run in closing), CLOSE_ROWS):
-            parts = [part for run in closing if (part := _closed_rows(given, run, low, high)) is not None]
+            parts = [part for run in closing if (part := closed_rows(given, run, low, high)) is not None]
             if parts:
                 yield fold(pa.concat_tables(parts).combine_chunks(), self.keys, self.measures, by_time=True)
 
@@ -169,12 +169,13 @@ class Windowed(Operator):
         return result.add_column(len(self.keys), "window", window)
 
 
-def _closing(rows: Input) -> Ints:
+def closing(rows: Input) -> Ints:
+    """When each row's group closes."""
     times: Ints = rows.table.column(W).to_numpy() if len(rows.h) else rows.h
     return times
 
 
-def _closed_rows(given: SiteInput, run: SortedRun, low: int, high: int) -> pa.Table | None:
+def closed_rows(given: SiteInput, run: SortedRun, low: int, high: int) -> pa.Table | None:
     """The rows of a run that have just closed, of keys with low <= hash <= high."""
     a = int(np.searchsorted(run.segment.h, low, side="left"))
     b = int(np.searchsorted(run.segment.h, high, side="right"))

@@ -31,10 +31,10 @@ import pyarrow as pa
 from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED, Ints, Json, Mask
 from fluxen.durations import microseconds, words
 from fluxen.errors import QueryError
-from fluxen.operators.base import EMIT_ROWS, Operator, Progress, Results, SiteInput, SiteOutput, portion
+from fluxen.operators.base import EMIT_ROWS, Operator, Progress, Results, SiteInput, SiteOutput
 from fluxen.operators.join.probe import Bounds, Probe, Side, arrivals, mixtures
 from fluxen.operators.join.reduction import at_least, since, slices
-from fluxen.operators.kernels import concat_sorted, sort_order, sorted_union
+from fluxen.operators.kernels import concat_sorted, portion, sort_order, sorted_union
 from fluxen.partitioning import Resources
 from fluxen.state.generations import Spans
 from fluxen.state.segment import SegmentRef, column, hashes

@@ -26,12 +26,12 @@ import pyarrow.compute as pc
 from fluxen.arrays import MIN_TIME, UNBOUNDED, Ints, Json, Mask
 from fluxen.durations import words
 from fluxen.errors import QueryError
-from fluxen.operators.base import Input, Operator, Progress, Results, SiteInput, SiteOutput, portion
+from fluxen.operators.base import Input, Operator, Progress, Results, SiteInput, SiteOutput
 from fluxen.operators.join.matching import Matching, Of, matches
 from fluxen.operators.join.mway import OutputColumn, closure
 from fluxen.operators.join.probe import Bounds, Fits, Side, arrivals
 from fluxen.operators.join.reduction import Slice, at_least, since, slices
-from fluxen.operators.kernels import concat_sorted, hash_slices, sort_order
+from fluxen.operators.kernels import concat_sorted, hash_slices, portion, sort_order
 from fluxen.partitioning import Resources
 from fluxen.state.segment import H2, H, SegmentRef, T, column
 from fluxen.state.sorted_run import SortedRun

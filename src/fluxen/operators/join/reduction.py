@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints
-from fluxen.operators.base import EMIT_ROWS, Input, SiteInput, portion
+from fluxen.operators.base import EMIT_ROWS, Input, SiteInput
 from fluxen.operators.join.probe import Bounds, Probe, Side
-from fluxen.operators.kernels import bisect, boundaries, ragged, sorted_union
+from fluxen.operators.kernels import bisect, boundaries, portion, ragged, sorted_union
 from fluxen.state.segment import column
 from fluxen.state.sorted_run import SortedRun
 

@@ -19,6 +19,7 @@ from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.operators.aggregate.last import LastRows, check_last
 from fluxen.operators.aggregate.measures import Measure
 from fluxen.operators.aggregate.running import Running
+from fluxen.operators.aggregate.sessions import NAME, Sessions
 from fluxen.operators.aggregate.windowed import Emit, W, Windowed, Windows
 from fluxen.operators.base import Operator
 from fluxen.site.wire import Wire
@@ -35,7 +36,7 @@ from fluxen.spark.plan.base import (
     time_or_first,
     time_type,
 )
-from fluxen.spark.plan.closing import closing_field, closing_hashes, closing_time, with_ends
+from fluxen.spark.plan.closing import closing_field, closing_hashes, closing_time, with_ends, with_session_ends
 from fluxen.spark.plan.layout import Travelling, field, key_hashes, lay_out, quoted
 from fluxen.spark.plan.partials import measures, partials, result_spark_type
 from fluxen.spark.plan.sources import lateness_of
@@ -50,6 +51,7 @@ class AggregateWords:
     last: int | None = None
     window: Length | None = None
     slide: Length | None = None
+    session: Length | None = None
     emit: Emit = "append"
     closes: str | None = None
     """not a user's word: one of the columns in `by`, a timestamp or a struct with a timestamp `end`. A group is closed
@@ -70,6 +72,8 @@ class _Checked:
     keys: list[str]
     late: int
     windows: Windows | None
+    gap: int | None
+    """how long a session goes on without a row; None where there are no sessions"""
     measured: tuple[Measure, ...]
     identity: dict[str, Any]
 
@@ -107,11 +111,13 @@ def aggregate_stage(given: Given, words: AggregateWords, aggregates: Mapping[str
     if not words.compiled or (time is not None and given.plan is None):
         late = lateness_of(df, time, words.lateness, "lateness", "the input of aggregate()")
     _check_form(words)
-    if time is None and (words.window is not None or any(m.kind in ("first", "last") for m in measured)):
-        raise QueryError("windows and first/last need the event time: pass time='column'")
+    windowed = words.window is not None or words.session is not None
+    if time is None and (windowed or any(m.kind in ("first", "last") for m in measured)):
+        raise QueryError("windows, sessions and first/last need the event time: pass time='column'")
     if time is not None:
         time_type(df, time)
     windows = _windows(df, words)
+    gap = None if words.session is None else microseconds(words.session, "session", positive=True)
     identity = {
         "by": described(df, keys),
         "time": time,
@@ -119,12 +125,13 @@ def aggregate_stage(given: Given, words: AggregateWords, aggregates: Mapping[str
         "last": words.last,
         "window": None if windows is None else windows.size,
         **({} if windows is None or windows.slide == windows.size else {"slide": windows.slide}),
+        **({} if gap is None else {"session": gap}),
         **({} if words.closes is None else {"closes": words.closes}),
         **({} if words.emit == "append" else {"emit": words.emit}),
         **lifetime(words.ttl),
     }
     checked = _Checked(
-        given=given, words=words, keys=keys, late=late, windows=windows, measured=measured, identity=identity
+        given=given, words=words, keys=keys, late=late, windows=windows, gap=gap, measured=measured, identity=identity
     )
     if words.last is not None:
         return _last_stage(checked, words.last)
@@ -141,6 +148,15 @@ def _check_form(words: AggregateWords) -> None:
         raise QueryError("slide says how far apart windows start; give window as well")
     if words.ttl is not None and words.window is not None:
         raise QueryError("ttl is for state without a window; windows go when they are closed, so leave it out")
+    if words.session is not None:
+        others = {"last": words.last, "window": words.window, "slide": words.slide, "ttl": words.ttl}
+        for name, value in {**others, "closes": words.closes}.items():
+            if value is not None:
+                raise QueryError(f"session says when groups end, so it does not go with {name}={value!r}; give one")
+        if words.emit == "update":
+            raise QueryError(
+                "sessions cannot be updated: one that grows takes in others that were shown before; leave emit out"
+            )
     if words.emit not in ("append", "update"):
         raise QueryError(f"emit must be 'append' or 'update', got {words.emit!r}")
     if words.emit != "append" and words.window is None and words.closes is None:
@@ -192,21 +208,23 @@ def _last_stage(words: _Checked, last: Any) -> StagePlan:
 def _combining_stage(words: _Checked) -> StagePlan:
     """Running values and groups that end: Spark combines each task's rows first."""
     df, keys, time, measured, closes = words.df, words.keys, words.time, words.measured, words.words.closes
-    ending = words.windows is not None or closes is not None
+    ending = words.windows is not None or words.gap is not None or closes is not None
     fields = words.key_fields
-    if words.windows is not None:
+    if words.windows is not None or words.gap is not None:
         stamp = field(df, time or "", "event time").dataType
         bounds = st.StructType([st.StructField("start", stamp), st.StructField("end", stamp)])
-        fields.append(st.StructField("window", bounds))
+        fields.append(st.StructField("window" if words.gap is None else NAME, bounds))
     hashes = key_hashes(df, keys, nulls=True) if closes is None else closing_hashes(df, keys, closes)
     values = list(dict.fromkeys([*keys, *(column for m in measured for column in m.columns)]))
     columns = [*hashes, time_or_first(df, time), *(F.col(quoted(name)) for name in values)]
     if closes is not None:
         columns.append(closing_time(df, closes))
-    windows = words.windows
+    windows, gap = words.windows, words.gap
 
     def part(stream: DataFrame) -> DataFrame:
         rows = stream.select(*columns)
+        if gap is not None:
+            return with_session_ends(rows, gap)
         return rows if windows is None else with_ends(rows, windows)
 
     combining = functools.partial(partials, group=[*keys, W] if ending else keys, measured=measured)
@@ -216,8 +234,18 @@ def _combining_stage(words: _Checked) -> StagePlan:
     return make_plan(words.stage(operator), [words.given], [time], [part], wire, fields, combining)
 
 
-def _operator(words: _Checked) -> Running | Windowed:
+def _operator(words: _Checked) -> Running | Windowed | Sessions:
     keys, measured, closes = tuple(words.keys), words.measured, words.words.closes
+    if words.gap is not None:
+        assert words.time is not None
+        return Sessions(
+            keys=keys,
+            measures=measured,
+            described=words.identity,
+            gap=words.gap,
+            time_type=time_type(words.df, words.time),
+            clock=words.time,
+        )
     if words.windows is None and closes is None:
         return Running(keys=keys, measures=measured, described=words.identity, clock=words.time, ttl=words.ttl)
     return Windowed(

@@ -29,7 +29,7 @@ Length = str | timedelta
 Keys = str | Sequence[str]
 Shape = Callable[[DataFrame], DataFrame]
 """rows to rows, one at a time: what select, where and withColumn do"""
-RESERVED = {H, H2, T, IN, WEIGHT, "_w", "_site", "_task", "_by_time"}
+RESERVED = {H, H2, T, IN, WEIGHT, "_w", "_session", "_site", "_task", "_by_time"}
 
 
 def same(rows: DataFrame) -> DataFrame:

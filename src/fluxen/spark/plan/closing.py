@@ -17,7 +17,7 @@ from fluxen.operators.aggregate.windowed import W, Windows
 from fluxen.spark.plan.layout import field, hashable, key_hashes, micros, quoted
 from fluxen.state.segment import T
 
-__all__ = ["closing_field", "closing_hashes", "closing_time", "with_ends"]
+__all__ = ["closing_field", "closing_hashes", "closing_time", "with_ends", "with_session_ends"]
 
 _STAMPS = (st.TimestampType, st.TimestampNTZType)
 
@@ -30,6 +30,11 @@ def with_ends(rows: DataFrame, windows: Windows) -> DataFrame:
         return timed.withColumn(W, F.expr(f"({T} div {size}L + if({T} % {size}L < 0, 0L, 1L)) * {size}L"))
     last = f"({T} div {slide}L - if({T} % {slide}L < 0, 1L, 0L)) * {slide}L + {size}L"
     return timed.withColumn(W, F.expr(f"explode(sequence({last}, {T} + 1L, -{slide}L))"))
+
+
+def with_session_ends(rows: DataFrame, gap: int) -> DataFrame:
+    """Rows with the end of the session that each would be by itself."""
+    return rows.where(F.col(T) > MIN_TIME).withColumn(W, F.expr(f"{T} + {gap}L"))
 
 
 def closing_field(df: DataFrame, closes: str) -> str:

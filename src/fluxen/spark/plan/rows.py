@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -74,6 +74,55 @@ def distinct_stage(
     )
     parts, wire = lay_out([(df, _travelling(df, keys, time, timed_only=True))])
     return make_plan(stage, [given], [time], parts, wire, df.schema.fields)
+
+
+Expiry = Literal["never", "time", "watermark"]
+
+
+def deduplicated_stage(
+    given: Given,
+    by: Keys,
+    time: str | None,
+    expiry: Expiry,
+    *,
+    delay: Length | None = None,
+    lateness: Length | None = None,
+) -> StagePlan:
+    """Spark's dropDuplicates and dropDuplicatesWithinWatermark, for compilers; `fluxen.distinct` is the user's word.
+
+    `expiry` says when a key is forgotten: "never", as dropDuplicates does unless the event time is among its columns;
+    "time", where it is: once the watermark has passed it, as rows with that time are late then; "watermark", as
+    dropDuplicatesWithinWatermark does: once the watermark has passed the row that was kept by `delay`, which is that of
+    withWatermark() unless it is given. Rows without event time are never late, and those of one key duplicates of each
+    other; by "watermark" they count as rows of 1970, as in Spark.
+    """
+    df, keys = given.df, listed(by, "by")
+    check_names(df, "the input of dropDuplicates()")
+    for key in keys:
+        field(df, key, "key column")
+    if expiry not in get_args(Expiry):
+        raise QueryError(f"expiry must be 'never', 'time' or 'watermark', got {expiry!r}")
+    if expiry != "never" and time is None:
+        raise QueryError(f"expiry={expiry!r} needs the event time: pass time='column', or expiry='never'")
+    if expiry == "time" and time not in keys:
+        raise QueryError(f"expiry='time' needs the event time {time!r} among the columns in by, got {', '.join(keys)}")
+    if delay is not None and expiry != "watermark":
+        raise QueryError("delay is for expiry='watermark'; leave it out")
+    columns, ties = _whole_rows(df, time)
+    late = lateness_of(df, time, lateness, "lateness", "the input of dropDuplicates()")
+    past = late if delay is None else microseconds(delay, "delay")
+    span = {"never": UNBOUNDED, "time": 0, "watermark": past}[expiry]
+    identity = {"by": described(df, keys), "time": time, "expiry": expiry, "within": span if span < UNBOUNDED else None}
+    operator = Distinct(
+        columns=columns,
+        ties=ties,
+        within=span,
+        described=identity,
+        rule="watermark" if expiry == "watermark" else "apart",
+        untimed=time is not None,
+    )
+    parts, wire = lay_out([(df, _travelling(df, keys, time, timed_only=False))])
+    return make_plan(Stage(operator=operator, lateness=(late,)), [given], [time], parts, wire, df.schema.fields)
 
 
 def stateful_stage(given: Given, by: Keys | None, time: str | None, operator: Any) -> StagePlan:
