@@ -58,6 +58,8 @@ NAMES = {
     "Readj",
     "Slotted",
     "FluxenError",
+    "query",
+    "explain",
     "__version__",
 }
 

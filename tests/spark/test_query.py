@@ -65,9 +65,14 @@ QUERIES = {
     "generated rows": """
         SELECT e, window(ts, '10 seconds') AS w, count(*) AS c FROM
         (SELECT explode(array(n, n + 1)) AS e, ts FROM a) GROUP BY e, window(ts, '10 seconds')""",
+    "sessions": """
+        SELECT s, session_window(ts, '2 seconds') AS w, count(*) AS n, max(n) + 1 AS m FROM a GROUP BY 1, 2""",
+    "distinct rows": "SELECT DISTINCT s, n, k FROM a WHERE n > 0",
+    "distinct rows of windows": """
+        SELECT DISTINCT w, n FROM (SELECT k, window(ts, '10 seconds') AS w, count(*) AS n FROM a GROUP BY 1, 2)""",
 }
 STAGES = {"another key is another stage": 2, "windows of windows": 2, "a window's maximum joined back": 2}
-STAGES |= {"windows joined": 3}
+STAGES |= {"windows joined": 3, "distinct rows of windows": 2}
 
 
 def table(seed: str, batch: int) -> pa.Table:
@@ -131,6 +136,47 @@ def test_running_values_and_windows_in_update_mode_end_with_the_same_values(spar
     found = oracle.canonical_rows(last_of_each(collected.rows, "s", "w"))
     assert len(collected.rows) > len(found)
     assert found == collected_of(spark, sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "keys"),
+    [
+        (
+            """SELECT k, n, ts, rn FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY n DESC, ts) AS rn FROM a)
+            WHERE rn <= 2 AND n > 0""",
+            ("k", "rn"),
+        ),
+        (
+            """SELECT k, s, v FROM (SELECT *, row_number() OVER (PARTITION BY k, s ORDER BY ts DESC) AS last FROM a)
+            WHERE last = 1""",
+            ("k", "s"),
+        ),
+        (
+            """SELECT w, n, rn FROM (SELECT w, n, row_number() OVER (PARTITION BY w ORDER BY n DESC) AS rn FROM
+            (SELECT k, window(ts, '10 seconds') AS w, count(*) AS n FROM a GROUP BY 1, 2)) WHERE rn < 3""",
+            ("w", "rn"),
+        ),
+    ],
+)
+def test_the_first_rows_of_each_key_end_as_row_number_has_them(spark, views, collected, drain, sql, keys):
+    views(streaming=True)
+    drain(fx.query(spark.sql(sql)).adapt(sites=2, partitions=8), collected, endOfInput=True)
+    views(streaming=False)
+    expected = collected_of(spark, sql)
+    assert expected
+    assert oracle.canonical_rows(last_of_each(collected.rows, *keys)) == expected
+
+
+def test_duplicates_are_dropped_as_spark_drops_them(spark, collected, drain):
+    rows = feed(spark, TABLES["a"]).withWatermark("ts", "1 hour")
+    drain(fx.query(rows.dropDuplicates(["k", "s"]).select("k", "s")).adapt(partitions=8), collected)
+    drain(
+        fx.query(rows.dropDuplicatesWithinWatermark(["n"]).select("n")).adapt(partitions=8), collected.__class__(), "b"
+    )
+    whole = pa.concat_tables(TABLES["a"]).to_pylist()
+    assert sorted(map(repr, ((row["k"], row["s"]) for row in collected.rows))) == sorted(
+        {repr((row["k"], row["s"])) for row in whole}
+    )
 
 
 def test_state_holds_only_columns_and_rows_that_the_query_needs(spark, views):

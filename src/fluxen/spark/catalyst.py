@@ -117,8 +117,9 @@ class Maker:
     def alias(self, expression: Any, name: str, *, of: Any = None, unmarked: bool = False) -> Any:
         """An expression under a name: as a new column, or as the column `of`. `unmarked` is without metadata."""
         new = self._expressions.NamedExpression.newExprId() if of is None else of.exprId()
-        nothing = jvm(self.spark).org.apache.spark.sql.types.Metadata.empty()
-        metadata = jvm(self.spark).scala.Option.apply(nothing) if unmarked else self._none
+        # Spark 3.5 takes empty metadata for none at all and inherits them
+        other = jvm(self.spark).org.apache.spark.sql.types.Metadata.fromJson('{"fluxen": "a result"}')
+        metadata = jvm(self.spark).scala.Option.apply(other) if unmarked else self._none
         empty = self.sequence([])
         return self._expressions.Alias(expression, name, new, empty, metadata, empty)
 

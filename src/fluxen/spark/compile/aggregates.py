@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluxen.operators.aggregate.functions import KINDS, Aggregate, Kind
+from fluxen.operators.aggregate.sessions import NAME
 from fluxen.operators.aggregate.windowed import Emit
-from fluxen.spark.catalyst import Maker, event_timed, identifier, identifiers, is_attribute, items, optional
-from fluxen.spark.compile.pieces import Names, Piece, definition, struct_end
+from fluxen.spark.catalyst import Maker, event_timed, is_attribute, items, optional
+from fluxen.spark.compile.closing import clock_of, some_time
+from fluxen.spark.compile.moments import session_of
+from fluxen.spark.compile.pieces import Names, Piece
 from fluxen.spark.compile.refusals import check_repeatable, refused
 from fluxen.spark.plan.aggregate import AggregateWords, aggregate_stage
 
@@ -34,6 +37,8 @@ _KINDS: dict[str, Kind] = {
 _REPLACED = ("BoolAnd", "BoolOr", "CountIf", "AnyValue", "RegrCount")
 """functions that Spark makes of others"""
 _CONSTANT = "all rows"
+_SESSION = "spark.sessionWindow"
+"""Where Spark notes, in a column's metadata, that session_window() made it."""
 
 
 def aggregated(node: Any, piece: Piece, emit: Emit) -> Piece:
@@ -53,34 +58,53 @@ class _Stage:
         """(what is grouped by, the column that it is above, its name)"""
         self.aggregates: list[tuple[Any, Any, str, Aggregate]] = []
         """(Spark's aggregate, the column that it is above, its name, ours)"""
+        self.session: tuple[Any, int] | None = None
+        """the event time that sessions are made of, and how long one goes on without a row"""
+        self.sessions: list[tuple[str, Any]] = []
+        """(result column, the column that it is above)"""
 
     def piece(self, emit: Emit) -> Piece:
         for expression in items(self.node.groupingExpressions()):
-            self._group_by(expression)
+            if is_attribute(expression) and expression.metadata().contains(_SESSION):
+                self.session = session_of(self.node, expression)
+                self.sessions = [(self.results.new(NAME), expression)]
+            else:
+                self._group_by(expression)
         if not self.keys:
             constant = self.maker.literal(0)
             self.keys.append((constant, None, self._column(constant, _CONSTANT)))
         entries = [self._above(entry) for entry in items(self.node.aggregateExpressions())]
         if not self.aggregates:  # SELECT DISTINCT in the form of GROUP BY: something has to be counted
             self.aggregates.append((None, None, self.results.new("rows"), Aggregate("count")))
-        closing = next((key for key in self.keys if key[1] is not None and event_timed(key[1])), None)
-        closes = None if closing is None else closing[2]
-        time, lateness = self._time(None if closing is None else closing[0])
-        words = AggregateWords(
-            by=[name for _, _, name in self.keys],
-            time=time,
-            closes=closes,
-            emit=emit if closes is not None else "append",
-            lateness=lateness,
-            compiled=True,
-        )
+        words = self._words(emit)
         named = {name: ours for _, _, name, ours in self.aggregates}
         built = aggregate_stage(self.below.given(self.columns), words, named)
-        found = [(name, attribute) for _, attribute, name in self.keys if attribute is not None]
+        found = [(name, attribute) for _, attribute, name in self.keys if attribute is not None] + self.sessions
         found += [(name, attribute) for _, attribute, name, _ in self.aggregates if attribute is not None]
         leaf = self.maker.leaf([attribute for _, attribute in found], streaming=True)
         top = self.maker.project(entries, leaf)
         return Piece(maker=self.maker, plan=top, node=self.node, stage=built, results=tuple(found))
+
+    def _words(self, emit: Emit) -> AggregateWords:
+        """What groups are, and when they end."""
+        by = [name for _, _, name in self.keys]
+        if self.session is not None:
+            start, gap = self.session
+            return AggregateWords(by=by, time=self._read(start), session=f"{gap} microseconds", compiled=True)
+        closing = next((key for key in self.keys if key[1] is not None and event_timed(key[1])), None)
+        if closing is None:
+            time = some_time(self.below)
+            return AggregateWords(by=by, time=None if time is None else self._read(time), compiled=True)
+        clock = clock_of(self.node, self.below, closing[0])
+        self.below = clock.piece
+        return AggregateWords(
+            by=by,
+            time=self._read(clock.time),
+            closes=closing[2],
+            emit=emit,
+            lateness=clock.lateness,
+            compiled=True,
+        )
 
     # ---- columns
 
@@ -104,56 +128,6 @@ class _Stage:
         column = expression if plain else self.maker.alias(expression, name).toAttribute()
         self.keys.append((expression, column, name))
 
-    # ---- event time
-
-    def _time(self, closing: Any) -> tuple[str | None, str | None]:
-        """The event-time column, and a lateness for it."""
-        if closing is not None and self.below.stage is not None:
-            # rows to come may end just where the watermark is, and their group with them
-            attribute = self._source_of(closing)
-            if attribute is None or struct_end(attribute) or identifier(attribute) == identifier(closing):
-                return self._ending(closing), "1 microsecond"
-            return self._read(attribute), None
-        attribute = self._source_of(closing) if closing is not None else self._some_time()
-        if attribute is None and closing is not None:
-            raise refused(
-                f"grouping by {closing.sql()}",
-                self.node,
-                "the event time it is made of is dropped before; keep it",
-            )
-        return (None if attribute is None else self._read(attribute)), None
-
-    def _ending(self, closing: Any) -> str:
-        window = struct_end(closing)
-        return self._read(self.maker.field(closing, "end") if window else closing)
-
-    def _source_of(self, closing: Any) -> Any:
-        """The event time that groups close by: a timestamp itself, or what a window was made of."""
-        if not struct_end(closing):
-            return closing
-        made = definition(self.node, identifier(closing))
-        read = set[int]() if made is None else identifiers(made)
-        for attribute in self.below.output:
-            if identifier(attribute) in read and event_timed(attribute):
-                return attribute
-        return self._carried(read)
-
-    def _carried(self, read: set[int]) -> Any:
-        """An event time below, which projections have dropped, brought up again."""
-        plan = self.below.plan
-        while children := items(plan.children()):
-            for attribute in items(plan.output()):
-                if event_timed(attribute) and identifier(attribute) in read:
-                    carried = self.below.carrying(attribute)
-                    if carried is not None:
-                        self.below = carried
-                    return None if carried is None else attribute
-            (plan, *_) = children
-        return None
-
-    def _some_time(self) -> Any:
-        return next((one for one in self.below.event_times if not struct_end(one)), None)
-
     # ---- what is computed from the results
 
     def _above(self, entry: Any) -> Any:
@@ -163,6 +137,8 @@ class _Stage:
         return made
 
     def _rewritten(self, expression: Any) -> Any:
+        if any(column.semanticEquals(expression) for _, column in self.sessions):
+            return expression
         for grouped, column, _ in self.keys:
             if column is not None and grouped.semanticEquals(expression):
                 return column

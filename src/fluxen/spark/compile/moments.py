@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from fluxen.spark.catalyst import event_timed, field_name, identifier, is_attribute, items, jvm
 from fluxen.spark.compile.pieces import Piece, definition, struct_end
+from fluxen.spark.compile.refusals import refused
 
-__all__ = ["Distance", "Moment", "Moments"]
+__all__ = ["Distance", "Moment", "Moments", "session_of"]
 
 _DAY = 86_400_000_000
 _PARTS = ("months", "days", "microseconds")
@@ -99,7 +100,7 @@ class Moments:
             return self._column(expression)
         if name == "GetStructField":
             return self._part(expression)
-        if name == "Cast" and expression.child().dataType().sameType(expression.dataType()):
+        if _same(expression):
             return self.moment(expression.child())
         if name == "DatetimeSub":
             return self.moment(expression.replacement())
@@ -140,6 +141,19 @@ def window_size(piece: Piece, number: int) -> int | None:
     return None if made is None else _size(made)
 
 
+def session_of(node: Any, session: Any) -> tuple[Any, int]:
+    """The event time that session_window() was made of, and the gap after which a session ends."""
+    made = definition(node, identifier(session))
+    parts = [] if made is None or made.nodeName() != "CreateNamedStruct" else items(made.children())
+    named = {str(name.value().toString()): _bare(value) for name, value in zip(parts[::2], parts[1::2])}
+    start, end = named.get("start"), named.get("end")
+    if start is not None and end is not None and end.nodeName() in _ADD and end.right().foldable():
+        gap = _interval(end.right())
+        if is_attribute(start) and end.left().semanticEquals(start) and gap is not None:
+            return start, gap
+    raise refused("session_window()", node, "its gap must be one length, such as '30 seconds', of an event-time column")
+
+
 def _size(struct: Any) -> int | None:
     if struct.nodeName() != "CreateNamedStruct":
         return None
@@ -153,9 +167,14 @@ def _size(struct: Any) -> int | None:
 
 def _bare(expression: Any) -> Any:
     """What Spark converts to a timestamp."""
-    while expression.nodeName() in _CONVERTED:
+    while expression.nodeName() in _CONVERTED or _same(expression):
         expression = expression.child()
     return expression
+
+
+def _same(expression: Any) -> bool:
+    """Whether this is a cast to what it is already."""
+    return bool(expression.nodeName() == "Cast") and bool(expression.child().dataType().sameType(expression.dataType()))
 
 
 def _window_time(expression: Any) -> Any:

@@ -16,6 +16,7 @@ from fluxen.spark.compile.joins import inner_join, other_join
 from fluxen.spark.compile.normal import normalised
 from fluxen.spark.compile.pieces import Piece, told
 from fluxen.spark.compile.refusals import check_between, check_source, refused
+from fluxen.spark.compile.rows import deduplicated, first_rows, is_top
 from fluxen.spark.plan.base import Shape, StagePlan
 
 __all__ = ["Compiled", "compiled"]
@@ -85,6 +86,12 @@ class _Walk:
             return self._join(node, needed)
         if name == "Aggregate":
             return self._aggregate(node, last)
+        if name in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
+            return deduplicated(node, self._input(children[0], needed | identifiers(node)), needed)
+        if is_top(node):
+            (below,) = items(children[0].children())
+            read = needed | identifiers(node) | identifiers(children[0])
+            return first_rows(node, self._input(below, read), read)
         if name in _STATEFUL:
             raise refused(name, node, "it is not among the stateful operators that fluxen knows")
         check_between(node)

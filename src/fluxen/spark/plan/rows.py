@@ -109,7 +109,7 @@ def deduplicated_stage(
     if delay is not None and expiry != "watermark":
         raise QueryError("delay is for expiry='watermark'; leave it out")
     columns, ties = _whole_rows(df, time)
-    late = lateness_of(df, time, lateness, "lateness", "the input of dropDuplicates()")
+    late = 0 if time is None else lateness_of(df, time, lateness, "lateness", "the input of dropDuplicates()")
     past = late if delay is None else microseconds(delay, "delay")
     span = {"never": UNBOUNDED, "time": 0, "watermark": past}[expiry]
     identity = {"by": described(df, keys), "time": time, "expiry": expiry, "within": span if span < UNBOUNDED else None}

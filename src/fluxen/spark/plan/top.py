@@ -11,6 +11,7 @@ from pyspark.sql import types as st
 
 from fluxen.arrays import UNBOUNDED
 from fluxen.control.stage import Stage
+from fluxen.durations import microseconds
 from fluxen.errors import QueryError
 from fluxen.operators.top import CLOSES, Ordering, Top
 from fluxen.spark.plan.base import (
@@ -50,6 +51,8 @@ class TopWords:
     ttl: Length | None = None
     rank: str = "rank"
     """not a user's word: the name of the column with the rank"""
+    compiled: bool = False
+    """the words come from a plan that Spark has analysed: a watermark that nothing goes by is nobody's slip"""
 
 
 def top_stage(given: Given, words: TopWords) -> StagePlan:
@@ -81,9 +84,12 @@ def top_stage(given: Given, words: TopWords) -> StagePlan:
         clock=time,
         ttl=identity.get("ttl", UNBOUNDED),
     )
+    late = microseconds(words.lateness or "0 seconds", "lateness")
+    if not words.compiled or (time is not None and given.plan is None):
+        late = lateness_of(df, time, words.lateness, "lateness", "the input of top()")
     stage = Stage(
         operator=operator,
-        lateness=(lateness_of(df, time, words.lateness, "lateness", "the input of top()"),),
+        lateness=(late,),
         on_arrival=words.ttl is not None and time is None,
     )
     hashes = key_hashes(df, keys, nulls=True) if closes is None else closing_hashes(df, keys, closes)
