@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Json, Mask
-from fluxen.durations import for_so_long
+from fluxen.durations import expiry
 from fluxen.operators.base import Input, Operator, Progress, Results, SiteInput, SiteOutput
 from fluxen.operators.kernels import bisect, boundaries, concat_sorted, total_order
 from fluxen.partitioning import Resources
@@ -44,7 +44,7 @@ class Distinct(Operator):
         return {"operator": "distinct", **self.described}
 
     def keeps(self, clock: str) -> list[str]:
-        return [f"a row per key that was kept, {for_so_long(self.within, clock, _EXPIRY)}"]
+        return [f"a row per key that was kept, {expiry(self.within, clock, _EXPIRY)}"]
 
     def lifetime(self) -> int | None:
         return self.within if self.within < UNBOUNDED else None

@@ -171,7 +171,7 @@ def _below_filters(plan: Any, time: Any) -> tuple[list[Any], Any, Any] | None:
 
 
 def _projected(project: Any, moment: Any, computed: bool) -> tuple[Any, bool] | None:
-    """The time in terms of what a projection reads, and whether it is computed; None where that cannot be said."""
+    """The time in terms of what a projection reads, and whether it is computed; None where that is unknown."""
     made = {entry.exprId().id(): entry for entry in _listed(project.projectList())}
     entries = [made[id] for id in _ids(moment)]
     if all(_is_attribute(entry) for entry in entries):
