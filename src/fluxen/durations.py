@@ -36,7 +36,7 @@ def microseconds(length: str | timedelta, what: str, *, positive: bool = False, 
     """
     value = _parse(length, what)
     if positive and value <= 0:
-        raise QueryError(f"{what} must be longer than nothing, got {length!r}; try '10 seconds'")
+        raise QueryError(f"{what} must be positive, got {length!r}; try '10 seconds'")
     if value < 0 and not signed:
         raise QueryError(f"{what} must not be negative, got {length!r}; try '0 seconds'")
     return value
@@ -55,7 +55,7 @@ def words(length: int) -> str:
     return f"{length} microseconds"
 
 
-def for_so_long(life: int, clock: str, give: str) -> str:
+def expiry(life: int, clock: str, give: str) -> str:
     """When state goes, for `Operator.keeps`; `give` are the words that would make it go."""
     return f"which never expires: give {give}" if life >= UNBOUNDED else f"for {words(life)} of {clock}"
 

@@ -50,12 +50,12 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
     "window is 0": (
         lambda s, o, t: fx.aggregate(s, by="k", time="ts", window="0 seconds", **n()),
         QueryError,
-        "longer than nothing",
+        "must be positive",
     ),
     "within is negative": (
         lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", within="-1 second"),
         QueryError,
-        "longer than nothing",
+        "must be positive",
     ),
     "window is no length": (
         lambda s, o, t: fx.aggregate(s, by="k", time="ts", window="soon", **n()),

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 import fluxen as fx
 from fluxen.errors import CheckpointError, ConfigError, QueryError
 from fluxen.testing import feed, oracle
+from tests.conftest import Collected
 from tests.query_cases import SCHEMA, SECOND
 
 pytestmark = pytest.mark.spark
@@ -170,10 +171,10 @@ def test_the_first_rows_of_each_key_end_as_row_number_has_them(spark, views, col
 def test_duplicates_are_dropped_as_spark_drops_them(spark, collected, drain):
     rows = feed(spark, TABLES["a"]).withWatermark("ts", "1 hour")
     drain(fx.query(rows.dropDuplicates(["k", "s"]).select("k", "s")).adapt(partitions=8), collected)
-    drain(
-        fx.query(rows.dropDuplicatesWithinWatermark(["n"]).select("n")).adapt(partitions=8), collected.__class__(), "b"
-    )
+    within, sink = rows.dropDuplicatesWithinWatermark(["n"]).select("n"), Collected()
+    drain(fx.query(within).adapt(partitions=8), sink, "another")
     whole = pa.concat_tables(TABLES["a"]).to_pylist()
+    assert sorted(row["n"] for row in sink.rows) == sorted({row["n"] for row in whole})
     assert sorted(map(repr, ((row["k"], row["s"]) for row in collected.rows))) == sorted(
         {repr((row["k"], row["s"])) for row in whole}
     )

@@ -48,7 +48,7 @@ def test_a_time_to_live_where_state_expires_anyway_is_refused(spark):
         fx.aggregate(stream, by="k", time="ts", window="1 second", ttl="1 day", n=fx.count())
     with pytest.raises(QueryError, match="give either within or ttl"):
         fx.distinct(stream, by="k", time="ts", within="1 second", ttl="1 day")
-    with pytest.raises(QueryError, match="ttl must be longer than nothing"):
+    with pytest.raises(QueryError, match="ttl must be positive"):
         fx.distinct(stream, by="k", ttl="0 seconds")
     with pytest.raises(TypeError, match="ttl"):
         fx.stateful(stream, by="k", operator=object(), ttl="1 day")

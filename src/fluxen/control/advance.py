@@ -1,7 +1,7 @@
 """How one epoch leads to the next: pure transitions, no I/O, no clock.
 
-`advance` folds the site records of a batch into the epoch they started from. The runtimes around it read the records
-and commit the result (`fluxen.spark.run`, `fluxen.testing`).
+`advance` folds the site records of a batch into the epoch they started from. `fluxen.engine.loop` reads the records and
+commits the result.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def rested(
 ) -> Epoch:
     """The epoch after `epoch` when no row came to a site and none ran: whatever is due stays due.
 
-    Rows of a source that did not come to the sites move the watermarks all the same.
+    Rows of a source that never reached the sites still move the watermarks.
     """
     none = {"rows_in": 0, "late": 0}
     idle = none | {"rows_out": 0, "rows_owed": 0, "delays": [], "busy_seconds": 0.0, "idle_seconds": 0.0, "seconds": {}}
@@ -345,7 +345,7 @@ def flush_due(epoch: Epoch, stages: Sequence[Stage]) -> bool:
 
 
 def idle_due(epoch: Epoch, stages: Sequence[Stage], elapsed: float) -> bool:
-    """Whether an epoch without rows would let go of an input that has been idle, now that so many seconds passed."""
+    """Whether an epoch without rows would release an input that has been idle for `elapsed` seconds more."""
     for stage, state in zip(stages, epoch.stages):
         fed = [feed.stage is not None for feed in stage.inputs]
         quiet = marks.quiet(state.quiet, fed, elapsed, stage.idle)

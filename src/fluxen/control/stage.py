@@ -30,7 +30,7 @@ class Stage:
     feeds: tuple[Feed, ...] = ()
     """per input, where its rows come from; empty where all of them are sources"""
     idle: tuple[int | None, ...] = ()
-    """per input: microseconds without a row after which it holds nobody back any more; None for never"""
+    """per input: microseconds without a row after which it no longer holds the others back; None for never"""
     on_arrival: bool = False
     """rows have no event time and state expires: the time of a row is that of its batch"""
 

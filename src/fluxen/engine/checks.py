@@ -79,7 +79,7 @@ def _check_tracks(operators: Sequence[Operator], options: AdaptOptions) -> None:
         if operator.lifetime() is None:
             raise ConfigError(
                 f"move_protocol='ptlb' cannot move groups of {named(number, operator)}: only windowed join trees, "
-                "windows and distinct with within let go of their state; use 'mslb' or 'auto'"
+                "windows and distinct with within drop their state; use 'mslb' or 'auto'"
             )
 
 

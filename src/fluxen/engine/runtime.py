@@ -1,4 +1,4 @@
-"""What the loop asks of whoever runs the sites: evaluate one epoch's stages and hand the results to the sink."""
+"""What the loop needs of a runtime: evaluate one epoch's stages and hand the results to the sink."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EpochTask(Generic[Rows]):
     rows: Rows | None
     """what the sources brought; None for a flush epoch"""
     contexts: Sequence[SiteContext]
-    """per stage: what its sites are told"""
+    """per stage: what its sites need to know"""
     combine: Sequence[bool]
     """per stage: whether rows of one key should be combined before they travel"""
 
@@ -34,7 +34,7 @@ class Evaluation:
     finish: Callable[[int], None]
     """runs the sites of a stage, and of those that feed it, whose results nobody has read to the end"""
     close: Callable[[], None] = lambda: None
-    """lets go of what was kept for `finish`"""
+    """releases what was kept for `finish`"""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """where the time went, by phase"""
 

@@ -113,9 +113,9 @@ class SiteOutput:
     distinct: int = 0
     """rows left when those of one key were combined"""
     dropped_sides: tuple[int, ...] = ()
-    """sides whose stored rows are of no use any more"""
+    """sides whose stored rows are no longer needed"""
     observed: Json = field(default_factory=dict)
-    """what the operator saw, for whoever plans"""
+    """what the operator saw, for the planner"""
 
 
 Results: TypeAlias = Generator[pa.Table, None, SiteOutput]
@@ -123,7 +123,7 @@ Results: TypeAlias = Generator[pa.Table, None, SiteOutput]
 
 
 def drained(results: Results) -> tuple[list[pa.Table], SiteOutput]:
-    """All results at once, for whoever does not pass them on as they come."""
+    """All results at once, for callers that do not stream them."""
     tables: list[pa.Table] = []
     while True:
         try:
@@ -170,7 +170,7 @@ class Operator(ABC):
 
     @abstractmethod
     def process(self, given: SiteInput) -> Results:
-        """Yields results of the new rows; returns the new state rows and what else is to be known."""
+        """Yields results of the new rows; returns the new state rows and what else there is to report."""
 
     @abstractmethod
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
@@ -221,7 +221,7 @@ class Operator(ABC):
         return False
 
     def due(self, one: SegmentRef, emitted: tuple[int, ...], watermarks: tuple[int, ...]) -> bool:
-        """Whether rows of this segment may become results as watermarks go from one to the other; for who flushes."""
+        """Whether rows of this segment may become results as watermarks advance; only for operators that flush."""
         return one.t_min <= watermarks[0]
 
     @property
@@ -267,7 +267,7 @@ class Operator(ABC):
         return False
 
     def meets(self, one: SegmentRef, others: Spans) -> Mask:
-        """Of which of these segments a row can be in one result with a row of the given one, as far as times tell."""
+        """Which of these segments may hold a row that joins with a row of the given one, judged by times."""
         raise NotImplementedError(f"{type(self).__name__} does not spill")
 
     def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:

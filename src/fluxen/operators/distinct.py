@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.arrays import MAX_TIME, MIN_TIME, NO_TIME, UNBOUNDED, Groups, Ints, Json, Mask
-from fluxen.durations import for_so_long, words
+from fluxen.durations import expiry, words
 from fluxen.operators.base import Input, Operator, Progress, Results, SiteInput, SiteOutput
 from fluxen.operators.kernels import bisect, boundaries, concat_sorted, total_order
 from fluxen.partitioning import Resources
@@ -57,7 +57,7 @@ class Distinct(Operator):
         if self.rule == "watermark" or self.within == 0:
             by = f" by {words(self.within)}" if self.within else ""
             return [f"a row per key that was kept, until the watermark has passed it{by}"]
-        return [f"a row per key that was kept, {for_so_long(self.within, clock, _EXPIRY)}"]
+        return [f"a row per key that was kept, {expiry(self.within, clock, _EXPIRY)}"]
 
     @property
     def by_arrival(self) -> bool:

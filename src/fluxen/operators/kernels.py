@@ -153,7 +153,7 @@ class Window:
     """of each row within its key"""
     n: int
     length: Ints | None = None
-    """how many count, where that is not a matter of `n` alone"""
+    """how many count, where `n` alone does not say"""
 
     def within(self, clock: Ints, span: int) -> Window:
         """The same rows, but for those more than `span` before on a clock that never goes back within a key.

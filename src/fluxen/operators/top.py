@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluxen.arrays import MIN_TIME, UNBOUNDED, Ints, Json, Mask
-from fluxen.durations import for_so_long
+from fluxen.durations import expiry
 from fluxen.operators.base import EMIT_ROWS, Input, Operator, Progress, Results, SiteInput, SiteOutput
 from fluxen.operators.kernels import boundaries, positions, sort_order
 from fluxen.operators.versions import latest_rows, newest_rows
@@ -121,7 +121,7 @@ class Top(Operator):
     def keeps(self, clock: str) -> list[str]:
         if self.closes is not None:
             return [f"up to {self.n} rows per group, until the watermark passes {self.closes}"]
-        return [f"up to {self.n} rows per key, {for_so_long(self.ttl, clock, _EXPIRY)}"]
+        return [f"up to {self.n} rows per key, {expiry(self.ttl, clock, _EXPIRY)}"]
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         if self.closes is not None:

@@ -65,7 +65,7 @@ class Stateful(Operator):
         if self.described.get("by") is None:
             return ["none"]
         code = self.described["code"]
-        return [f"what {code} keeps, which never expires by itself: its own code must let go of it"]
+        return [f"what {code} keeps, which never expires by itself: its own code must drop it"]
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         return newest(tables)

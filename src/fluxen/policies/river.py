@@ -1,4 +1,4 @@
-"""RiverDQ: rows to whoever is ready, for operators that keep no state (the content-insensitive routing Flux builds on).
+"""RiverDQ: rows to the site that is ready, for operators without state (content-insensitive routing, as Flux has it).
 
 River's distributed queue lets every consumer take what it has time for (Flux section 2). Between micro-batches the same
 comes out of the last batch's speeds: each site gets the share of the rows that it can process in the same time as the

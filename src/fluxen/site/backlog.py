@@ -5,10 +5,10 @@ rest of its rows in a buffer: segments of their own kind, one per input and arri
 and are forgotten like all other segments. The next batch begins with them. A full buffer is
 back-pressure: the site goes on until what is left fits.
 
-Rows are worked off in pieces. A piece holds rows of one arrival epoch and of whole partition groups, and pieces come in
+Rows are processed in pieces. A piece holds rows of one arrival epoch and of whole partition groups, and pieces come in
 the order (arrival epoch, group). So rows of one key are processed in the order of their batches and never together with
 those of another batch: each piece is to the operator what a batch of its own would be, and the results are those of a
-run without a buffer, only later. Whether a row is late is a matter of its arrival, not of its processing.
+run without a buffer, only later. Whether a row is late depends on when it arrived, not on when it is processed.
 
 What waits is written down before it counts (`fluxen.state.decision`), so all attempts of a batch do the same.
 

@@ -1,4 +1,4 @@
-"""What every site of a stage is told about a micro-batch."""
+"""What every site of a stage needs to know about a micro-batch."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _group_stats(context: SiteContext, done: Sequence[ShareReport]) -> GroupStat
 
 
 def _rank(context: SiteContext, part: ShareReport, held: Floats, groups: Ints) -> list[int]:
-    """The site's own judgement of its groups, for whoever decides how much to push or move."""
+    """The site's own ranking of its groups, for deciding how much to push or move."""
     if context.before.history is None:
         return []
     results = context.before.history.sized(part.routing.size).after(held, part.totals.rows_out, 0.0)

@@ -42,7 +42,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackRouting(Routing):
-    """Key hashes to copies of groups; whatever none of them covers belongs to a group that nobody owns."""
+    """Key hashes to copies of groups; everything else belongs to a group without an owner."""
 
     tracks: tuple[Track, ...] = ()
 

@@ -42,12 +42,12 @@ class _Clock:
         self._last = now
 
     def busy(self) -> float:
-        """Time worked so far, the running operator included: neither waiting for rows nor for whoever takes results."""
+        """Time worked so far, the running operator included, without waiting for rows or for the reader of results."""
         self.spent("operator")
         return sum(value for name, value in self.seconds.items() if name not in ("wait", "emit"))
 
     def passing(self, tables: Iterable[pa.Table], activity: str) -> Generator[pa.Table, None, int]:
-        """Hand results on, telling the time they take from that of whoever takes them; then their number of rows."""
+        """Pass results on, not counting the reader's time as the site's; returns their number of rows."""
         rows = 0
         for table in tables:
             self.spent(activity)
@@ -134,7 +134,7 @@ class ShareTask:
         writer.keep(work)
         clock.spent("write")
         if self.context.piece_bytes is not None:
-            writer.reopen()  # memory is limited: let go of the pages the operator has touched before others are
+            writer.reopen()  # memory is limited: release the pages the operator has touched before others are
         self.generations.pack()
         clock.spent("pack")
         writer.merge()

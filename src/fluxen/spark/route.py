@@ -168,7 +168,7 @@ class Pins:
             rows = [(value,) for value in site_values(sites)]
             anchor = self.spark.createDataFrame(rows, f"{SITE} int").repartition(sites, SITE).persist()
             anchor.count()
-            for earlier in list(self._anchors)[: 1 - ANCHORS]:  # a rescale leaves blocks that nobody joins any more
+            for earlier in list(self._anchors)[: 1 - ANCHORS]:  # a rescale leaves blocks that are no longer used
                 self._anchors.pop(earlier).unpersist()
             self._anchors[sites] = anchor
         return self._anchors[sites]

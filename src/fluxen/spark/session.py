@@ -1,4 +1,4 @@
-"""A SparkSession with the settings fluxen wants, and a warning where an existing one would hurt."""
+"""A SparkSession with the settings fluxen wants, and a warning about settings of an existing one that slow fluxen."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _apply(spark: SparkSession, app: str | None, master: str | None, asked: dict
 
 
 def local_disk(master: str) -> dict[str, str]:
-    """What makes micro-batches faster on a local disk, whoever's operators they run.
+    """What makes micro-batches faster on a local disk, with any operators.
 
     Spark's default checkpoint file manager spends 40 to 60 ms per log file there, the one chosen here 10 to 20.
     """
@@ -116,7 +116,7 @@ def require_java() -> None:
 
 
 def check(spark: SparkSession) -> None:
-    """One warning that lists every setting of a session that would hurt."""
+    """One warning that lists every setting of a session that slows fluxen."""
     context = spark.sparkContext
     complaints = []
     clustered = not context.master.startswith("local[") and context.master != "local"
@@ -133,4 +133,4 @@ def check(spark: SparkSession) -> None:
             "or make sure fluxen is installed there too"
         )
     if complaints:
-        warnings.warn("this SparkSession will hurt fluxen: " + "; ".join(complaints), stacklevel=3)
+        warnings.warn("this SparkSession has settings that slow fluxen: " + "; ".join(complaints), stacklevel=3)

@@ -48,7 +48,7 @@ def _query(inputs: Sequence[DataFrame | Query], last: StagePlan) -> Query:
     queries = [one for one in inputs if isinstance(one, Query)]
     adapted = [query.options for query in queries if query.options != AdaptOptions()]
     if any(options != adapted[0] for options in adapted):
-        raise ConfigError("two inputs are adapted in different ways; call adapt() on what comes of them instead")
+        raise ConfigError("two inputs are adapted in different ways; call adapt() on the combined query instead")
     options = adapted[0] if adapted else AdaptOptions()
     store = queries[0].store if queries else Store
     return Query(last=last, options=options, store=store).without_conflicts()
@@ -90,7 +90,7 @@ def join(
     "right", "full"), or only they do ("anti"), once watermarks and bounds say that none can come; so these need `time`
     and bounds. "semi" gives each row of the first input that has a partner, once.
 
-    Streaming inputs give a `Query`; static ones give the answer in one go, as a DataFrame.
+    Streaming inputs give a `Query`; static ones give the whole answer as a DataFrame.
     """
     given = {name: _given(one, f"input {name!r}") for name, one in inputs.items()}
     static = [name for name, one in given.items() if one.plan is None and not one.df.isStreaming]

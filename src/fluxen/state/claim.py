@@ -181,7 +181,7 @@ def refuse_if_held(store: Store) -> list[int]:
         if age >= LEASE:
             return numbers
         raise DamagedError(
-            f"{error}; whoever claimed the checkpoint {store.root} cannot be told: start again in {LEASE - age:.0f} "
+            f"{error}; who claimed the checkpoint {store.root} is unknown: start again in {LEASE - age:.0f} "
             "seconds, or delete the file if no driver uses it"
         ) from None
     if holder is None:

@@ -67,7 +67,7 @@ class EventLog:
         self._small += 1
 
     def read(self, damaged: Callable[[str, DamagedError], None] | None = None) -> list[Json]:
-        """All events that are kept, oldest first; a damaged file is told to `damaged`, or an error."""
+        """All events that are kept, oldest first; a damaged file is reported to `damaged`, or raised."""
         for _ in range(3):
             wrong: dict[str, DamagedError] = {}
             try:

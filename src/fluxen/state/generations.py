@@ -38,7 +38,7 @@ class Spans:
 
 
 Meets: TypeAlias = Callable[[SegmentRef, Spans], Mask]
-"""Of which of these segments a row can be in one result with a row of the given one, as far as their times tell."""
+"""Which of these segments may hold a row that joins with a row of the given one, judged by times."""
 
 
 def whatever(one: SegmentRef, others: Spans) -> Mask:

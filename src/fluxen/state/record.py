@@ -99,11 +99,11 @@ class SiteRecord:
     host: str = ""
     executor: str = ""
     observed: Json = field(default_factory=dict)
-    """what the operator saw, for whoever plans"""
+    """what the operator saw, for the planner"""
 
     @property
     def busy_seconds(self) -> float:
-        """Time the site worked: neither waiting for rows nor for whoever takes the results."""
+        """Time the site worked, without waiting for rows or for the reader of its results."""
         return sum(value for name, value in self.seconds.items() if name not in ("wait", "emit", "ahead"))
 
     def to_json(self) -> Json:

@@ -186,7 +186,7 @@ def publish(store: Store, name: str, pieces: Iterable[pa.Buffer]) -> tuple[int, 
 
 
 def hold_segment(table: pa.Table, partitions: int) -> Segment:
-    """Rows already sorted by `_h` as a segment in memory, for whoever reads them before they are written."""
+    """Rows already sorted by `_h` as a segment in memory, for reading before they are written."""
     table = table.combine_chunks()
     h = column(table, H)
     return Segment(table=table, h=h, t=column(table, T), offsets=_group_offsets(h, partitions))

@@ -113,7 +113,7 @@ class Store:
                             view = view[file.write(view) :]
             except Exception:
                 with suppress(OSError):
-                    os.unlink(path)  # half a file is of no use, and the disk may be full
+                    os.unlink(path)  # half a file is useless, and the disk may be full
                 raise
             return
         assert self._fs is not None

@@ -1,6 +1,6 @@
 """The same queries over all rows at once, in plain Python: slow, short, and sharing no code with the engine.
 
-Rows are given batch by batch because lateness is a matter of batches: a row is dropped if it is older than the latest
+Rows are given batch by batch because lateness is judged by batches: a row is dropped if it is older than the latest
 event time of the batches before, less the lateness. What is left is then treated as one set of rows.
 
 What they share is in `fluxen.testing.batches`, aggregate functions in `fluxen.testing.functions`, queries that
@@ -341,7 +341,7 @@ def _rounded(value: Any, digits: int) -> Any:
     if isinstance(value, float):
         if math.isnan(value) or math.isinf(value):
             return str(value)
-        # off the ties: short decimals lie on them, and which way they round is a matter of the last bit
+        # off the ties: short decimals lie on them, and which way they round depends on the last bit
         off = 1.0 if digits > 12 else 1.0 + 3e-13
         return float(f"%.{digits}g" % (value * off)) + 0.0
     if isinstance(value, datetime):

@@ -1,6 +1,6 @@
 """What a partitioning function places in a running query: partition groups and heavy keys, and the table that follows.
 
-`fluxen.control.keys.repartition` has them placed and judges what comes of it.
+`fluxen.control.keys.repartition` has them placed and judges the outcome.
 """
 
 from __future__ import annotations

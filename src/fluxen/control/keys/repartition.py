@@ -5,7 +5,7 @@ to it, every partition group is one key (a hash of its id) with the group's load
 same function balances both, and what it moves is whole groups. What groups and keys cost is
 `fluxen.control.keys.loads`.
 
-Which keys are heavy is a matter of their true frequency, rows of the source (`fluxen.control.keys.hotkeys`). What they
+Which keys are heavy depends on their true frequency, in rows of the source (`fluxen.control.keys.hotkeys`). What they
 cost is what their sites do for them: a key whose rows are combined before they travel is frequent and cheap.
 
 Two additions to the paper. A new function is used only if what it predicts is worth what it moves: the load of the

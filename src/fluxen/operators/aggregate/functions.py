@@ -124,12 +124,12 @@ def var_pop(column: str, where: str | None = None) -> Aggregate:
 
 
 def first(column: str, where: str | None = None) -> Aggregate:
-    """Value of the earliest row by event time (the smallest value among rows of one time), be it null."""
+    """Value of the earliest row by event time (the smallest value among rows of one time), even if it is null."""
     return Aggregate("first", column, where=where)
 
 
 def last(column: str, where: str | None = None) -> Aggregate:
-    """Value of the latest row by event time (the largest value among rows of one time), be it null."""
+    """Value of the latest row by event time (the largest value among rows of one time), even if it is null."""
     return Aggregate("last", column, where=where)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluxen.arrays import MIN_TIME, UNBOUNDED, Floats, Groups, Ints, Json, Mask
-from fluxen.durations import for_so_long
+from fluxen.durations import expiry
 from fluxen.errors import QueryError
 from fluxen.operators.aggregate.combining import mean, spread
 from fluxen.operators.aggregate.functions import Kind
@@ -34,7 +34,7 @@ _EXPIRY = "ttl='7 days'"
 _HALF = 10**9
 """Decimals of 18 digits are added in two halves: a sum of many has more digits than an integer holds."""
 _KINDS: tuple[Kind, ...] = ("count", "sum", "min", "max", "avg", *MOMENTS, "first", "last", "bool_and", "bool_or")
-"""Functions of which the last rows know a sliding form."""
+"""Functions that can slide over the last rows."""
 
 
 def check_last(measures: Sequence[Measure]) -> None:
@@ -43,7 +43,7 @@ def check_last(measures: Sequence[Measure]) -> None:
         if measure.kind not in _KINDS or measure.distinct or measure.where is not None:
             word = "where" if measure.where is not None else "distinct" if measure.distinct else measure.kind
             raise QueryError(
-                f"{measure.name}: {word} is not there for the last rows, only {', '.join(_KINDS)} of all of them; "
+                f"{measure.name}: {word} does not work over the last rows, only {', '.join(_KINDS)} of all of them; "
                 "leave last out, or take a window"
             )
         if measure.kind in ("sum", "avg") and pa.types.is_decimal(measure.type):
@@ -65,7 +65,7 @@ class LastRows(Operator):
     time_type: pa.DataType | None
     described: Json
     clock: str | None = None
-    """the input's event-time column, be it a key or not"""
+    """the input's event-time column, a key or not"""
     ttl: int = UNBOUNDED
     """microseconds for which a row counts"""
     shadows = True
@@ -80,7 +80,7 @@ class LastRows(Operator):
         return {"operator": "aggregate", "form": "last", **self.described}
 
     def keeps(self, clock: str) -> list[str]:
-        return [f"up to {self.n - 1} rows per key, {for_so_long(self.ttl, clock, _EXPIRY)}"]
+        return [f"up to {self.n - 1} rows per key, {expiry(self.ttl, clock, _EXPIRY)}"]
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         return (MIN_TIME if self.ttl >= UNBOUNDED else max(MIN_TIME, following[0] - self.ttl),)

@@ -74,7 +74,7 @@ def measure(name: str, aggregate: Aggregate, type_of: Callable[[str], pa.DataTyp
     if kind == "collect_list" and distinct:
         kind, distinct = "collect_set", False
     if distinct and kind not in _COUNTED_ONCE:
-        raise QueryError(f"{what}: distinct makes no sense of {kind}; leave it out")
+        raise QueryError(f"{what}: {kind} does not take distinct; leave it out")
     if aggregate.column is None and (kind != "count" or distinct):
         raise QueryError(f"{what} needs a column")
     if (aggregate.by is not None) != (kind in ("min_by", "max_by")):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluxen.arrays import MIN_TIME, UNBOUNDED, Groups, Json
-from fluxen.durations import for_so_long
+from fluxen.durations import expiry
 from fluxen.operators.aggregate.measures import Measure, carried
 from fluxen.operators.aggregate.partials import combined, finished, fold
 from fluxen.operators.base import Operator, Progress, Results, SiteInput, SiteOutput
@@ -47,7 +47,7 @@ class Running(Operator):
         return {"operator": "aggregate", "form": "running", **self.described}
 
     def keeps(self, clock: str) -> list[str]:
-        return [f"a row per key, {for_so_long(self.ttl, clock, _EXPIRY)}"]
+        return [f"a row per key, {expiry(self.ttl, clock, _EXPIRY)}"]
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         """An update to come counts at the watermark or later, so what it cannot see any more is dead."""

@@ -26,7 +26,7 @@ from fluxen.state.sorted_run import SortedRun
 from fluxen.state.trees import Track
 
 CLOSE_ROWS = 1 << 20
-"""Closing groups are worked off in slices of about this many state rows."""
+"""Closing groups are processed in slices of about this many state rows."""
 W = "_w"
 """The closing time of a new row, in microseconds; MAX_TIME for one that ends with the input."""
 

@@ -41,7 +41,7 @@ __all__ = ["HOWS", "How", "OuterJoin", "OuterShape", "closing_bounds", "preserve
 How = Literal["left", "right", "full", "semi", "anti"]
 HOWS: tuple[How, ...] = get_args(How)
 BY_TIME = "_by_time"
-"""Column of state whose rows are closed one day: the segment's row numbers in the order of their times."""
+"""Column of state whose rows will be closed: the segment's row numbers in the order of their times."""
 CLOSE_ROWS = 1 << 18
 """Rows closed at a time, about."""
 _PRESERVED: dict[str, tuple[bool, bool]] = {
@@ -293,7 +293,7 @@ class OuterJoin(Operator):
     # ---- pairs and results
 
     def _operands(self, side: int, table: pa.Table) -> list[str]:
-        """The columns of a side that partners are told by, its event time aside."""
+        """The columns of a side that decide who is a partner, except its event time."""
         needed = [] if self.matching is None else [of.column for of in self.matching.operands() if of.side == side]
         return [name for name in dict.fromkeys(needed) if name in table.column_names]
 

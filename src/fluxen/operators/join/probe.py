@@ -114,7 +114,7 @@ class Probe:
     def met(self, start: int, rows: Ints, age: Age, fits: Fits | None = None) -> Mask:
         """Which rows of one of two sides have a partner among the other side's rows of that age.
 
-        Where a search does not decide, partners are looked at one by one, then two, four and so on: a row with many of
+        Where a search does not decide, partners are tried one by one, then two, four and so on: a row with many of
         them costs about as many as come before the first that fits.
         """
         j = 1 - start

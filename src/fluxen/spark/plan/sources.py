@@ -180,7 +180,7 @@ def _below_filters(plan: Any, time: Any) -> tuple[list[Any], Any, Any] | None:
 
 
 def _projected(project: Any, moment: Any, computed: bool) -> tuple[Any, bool] | None:
-    """The time in terms of what a projection reads, and whether it is computed; None where that cannot be said."""
+    """The time in terms of what a projection reads, and whether it is computed; None where that is unknown."""
     made = {identifier(entry): entry for entry in items(project.projectList())}
     entries = [made[id] for id in identifiers(moment)]
     if all(is_attribute(entry) for entry in entries):

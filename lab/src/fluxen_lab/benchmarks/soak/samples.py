@@ -1,4 +1,4 @@
-"""What is looked at every few batches of a soak run, and how: nothing here is the engine's own word."""
+"""What is sampled every few batches of a soak run, and how: nothing here relies on the engine's own reports."""
 
 from __future__ import annotations
 
