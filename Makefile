@@ -44,7 +44,8 @@ check: lint  ## lint, types, all tests that need no JVM; property tests with a q
 
 .PHONY: test
 test: env lint  ## everything CI runs: lint, types, doctests, tests on real Spark
-	@$(BIN)/pytest -m "not slow"
+	@$(BIN)/pytest -q -n 2 -m "not spark and not cluster and not chaos and not slow"
+	@$(BIN)/pytest -m "(spark or cluster or chaos) and not slow"
 
 OLDEST := .venv-oldest
 $(OLDEST)/.ready: pyproject.toml lab/pyproject.toml
@@ -65,7 +66,7 @@ chaos: env  ## kill the driver at many random moments and compare with the oracl
 
 .PHONY: hunt
 hunt: env  ## property tests with new random cases, HUNT times as many (10)
-	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py
+	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py tests/spark/test_query_property.py
 
 .PHONY: soak
 soak: env  ## a compressed month of several queries: does anything grow? Table and plot into $(OUT)/soak; about an hour
