@@ -33,6 +33,8 @@ QUERIES = {
         JOIN c ON b.s = c.s AND c.ts BETWEEN b.ts AND b.ts + INTERVAL 1 SECONDS""",
     "a stream with itself": """
         SELECT x.k, y.n FROM a x JOIN a y ON x.k = y.k AND y.ts > x.ts AND y.ts <= x.ts + INTERVAL 2 SECONDS""",
+    "no bounds, and rows without a time": """
+        SELECT x.k, x.ts, b.n FROM (SELECT k, if(n > 1, ts, NULL) AS ts FROM a) x JOIN b ON x.k = b.k AND b.n = 4""",
     "left": """
         SELECT a.k, a.s, b.k AS bk, b.s AS bs, b.ts FROM a LEFT JOIN b ON a.k = b.k
         AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 3 SECONDS AND a.v > 1 AND b.n < a.n""",
@@ -209,6 +211,7 @@ REFUSED = {
     "SELECT s, percentile_approx(n, 0.5) FROM a GROUP BY s": "percentile_approx",
     "SELECT m, count(*) FROM (SELECT s, max(n) AS m FROM a GROUP BY s) GROUP BY m": "running aggregates",
     "SELECT k, s FROM a": "keeps no state",
+    "SELECT window(a.ts, '1 minute'), count(*) FROM a JOIN b ON a.k = b.k GROUP BY 1": "bound the event times",
     "SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 HOUR AND a.n + b.n > 3": (
         "columns of both inputs"
     ),
