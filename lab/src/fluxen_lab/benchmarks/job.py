@@ -68,7 +68,7 @@ class Job:
         return self.work / "out"
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), default=str))
+        _save(path, json.dumps(asdict(self), default=str))
 
     @staticmethod
     def load(path: Path) -> Job:
@@ -102,13 +102,17 @@ class Outcome:
     state: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        # whole or absent: the parent may look while this is being written
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self)))
-        partial.rename(path)
+        _save(path, json.dumps(asdict(self)))
 
     @staticmethod
     def load(path: Path) -> Outcome:
         raw: dict[str, Any] = json.loads(path.read_text())
         raw["batches"] = tuple(Batch(**batch) for batch in raw["batches"])
         return Outcome(**raw)
+
+
+def _save(path: Path, text: str) -> None:
+    # whole or absent: the other process may look while this is being written
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.rename(path)

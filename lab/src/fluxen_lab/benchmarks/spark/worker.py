@@ -1,6 +1,7 @@
 """The process of one measured run: `python -m fluxen_lab.benchmarks.spark.worker JOB REPORT`.
 
-Started by ../runner.py, which also watches its memory and ends it; ../job.py is what passes between the two.
+Started by ../runner.py, which also watches its memory and ends it; ../job.py is what passes between the two. With
+`--turns FOLDER` it runs one job after the other as ../turns.py puts them there, in one warm session.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fluxen_lab.benchmarks.job import Batch, Job, Outcome
 from fluxen_lab.benchmarks.memory import footprint, session_pids
@@ -26,9 +28,23 @@ _POLL_S = 0.05
 _REHEARSAL_S = 60.0  # at most, if the job does not ask for more
 
 
-def main(job_file: str, report_file: str) -> None:
-    job = Job.load(Path(job_file))
+def main(first: str, second: str) -> None:
     threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
+    if first == "--turns":
+        _take_turns(Path(second))
+    _report(Job.load(Path(first)), Path(second))
+
+
+def _take_turns(folder: Path) -> NoReturn:
+    """Run the jobs 0, 1, 2, ... as they come, until whoever waits for them ends this process."""
+    for turn in count():
+        while not (folder / f"{turn}.job").exists():
+            time.sleep(_POLL_S)
+        _report(Job.load(folder / f"{turn}.job"), folder / f"{turn}.outcome")
+    raise AssertionError("there is always a next turn")
+
+
+def _report(job: Job, report: Path) -> None:
     try:
         outcome = _run(job)
     except ImportError as error:
@@ -36,7 +52,7 @@ def main(job_file: str, report_file: str) -> None:
     except Exception as error:
         traceback.print_exc()
         outcome = Outcome(error=f"{type(error).__name__}: {_first_line(error)}")
-    outcome.save(Path(report_file))
+    outcome.save(report)
 
 
 def _follow_parent(parent: int) -> None:
@@ -120,6 +136,13 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
         from fluxen_lab.benchmarks.spark import move, skew
 
         return skew.session, move.QUERIES[query], move.state_of
+    if query.removeprefix("fluxen-").startswith("query-"):
+        from fluxen_lab.benchmarks.spark import ours, queries
+
+        part = query.removeprefix("fluxen-").removeprefix("query-")
+        if query.startswith("fluxen-"):
+            return ours.session, queries.on_fluxen(part), ours.state_of
+        return sources.native_session, queries.QUERIES[part], _native_state
     if query.startswith("fluxen-"):
         from fluxen_lab.benchmarks.spark import ours
 
