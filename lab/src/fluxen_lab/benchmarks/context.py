@@ -101,10 +101,10 @@ class Context:
         self.say(f"  {_summary(measured)}")
         return measured
 
-    def turn(self, engine: Engine, job: Job, name: str) -> Measured:
-        """One run of an engine that waits for its turns."""
+    def turn(self, engine: Engine, job: Job, name: str, rows: int) -> Measured:
+        """One run, over batches of so many rows, of an engine that waits for its turns."""
         self.say(name)
-        measured = engine.turn(job)
+        measured = engine.turn(job, rows)
         self.say(f"  {_summary(measured)}")
         return measured
 

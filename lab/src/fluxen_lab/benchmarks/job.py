@@ -46,7 +46,7 @@ class Job:
     within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, once and again
     until `rehearsal_s` have passed, unmeasured, in the same process: a JVM still compiling must not answer for what
     comes later. `master` is Spark's, `memory` a site's in bytes, `sample_s` how often the processes' memory is
-    looked at.
+    looked at. `mode` is the output mode that Spark must be told, where its own choice would not do.
     """
 
     query: str
@@ -62,6 +62,7 @@ class Job:
     master: str = "local[2]"
     memory: int | None = None
     sample_s: float = 0.25
+    mode: Literal["append", "update"] = "append"
 
     @property
     def out(self) -> Path:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from fluxen_lab.benchmarks import report
@@ -153,7 +152,8 @@ def _part(context: Context, part: Part, prepared: Prepared, settings: Settings, 
         engines = {"fluxen": ours, "spark": native}
         for number in range(rounds):
             for name, engine in engines.items():
-                runs[name].append(context.turn(engine, engine.job, f"{part.name}, {name}, {number + 1}"))
+                said = f"{part.name}, {name}, {number + 1}"
+                runs[name].append(context.turn(engine, engine.job, said, prepared.workload.batch_rows))
         for name, engine in engines.items():
             compared[name] = _checked(context, part, prepared, engine, name)
     return _reported(part, prepared, runs, compared)
@@ -169,13 +169,13 @@ def _engine(context: Context, prepared: Prepared, query: str, settings: Settings
         rehearsal=context.rehearsal(prepared),
         rehearsal_s=seconds,
     )
-    return Engine(job, prepared.workload.batch_rows, prepared.workload.batches)
+    return Engine(job, prepared.workload.batches)
 
 
 def _checked(context: Context, part: Part, prepared: Prepared, engine: Engine, name: str) -> Comparison | None:
     """The results of a run that writes them; what timed runs compute is dropped."""
     job = replace(engine.job, sink="parquet", limit_s=_CHECK_LIMIT_S)
-    again = context.turn(engine, job, f"{part.name}, {name}, checked")
+    again = context.turn(engine, job, f"{part.name}, {name}, checked", prepared.workload.batch_rows)
     if not again.outcome.finished:
         return None
     found = compare(
@@ -206,7 +206,7 @@ def _reported(
     part: Part, prepared: Prepared, runs: dict[str, list[Measured]], compared: dict[str, Comparison | None]
 ) -> dict[str, Any]:
     rates = {name: [report.rate(one) for one in found] for name, found in runs.items()}
-    middle = {name: _median(found) for name, found in rates.items()}
+    middle = {name: report.median_rate(found) for name, found in runs.items()}
     ours, typical = (
         min(runs[name], key=lambda one: abs((report.rate(one) or 0.0) - (middle[name] or 0.0)))
         for name in ("fluxen", "spark")
@@ -217,19 +217,10 @@ def _reported(
         "correct": all(one is not None and one.equal for one in compared.values()),
         "fluxen_correct": compared["fluxen"] is not None and compared["fluxen"].equal,
         "spark_correct": compared["spark"] is not None and compared["spark"].equal,
-        "fluxen_rows_per_s": _rounded(middle["fluxen"]),
-        "spark_rows_per_s": _rounded(middle["spark"]),
+        "fluxen_rows_per_s": report.rounded(middle["fluxen"]),
+        "spark_rows_per_s": report.rounded(middle["spark"]),
         "ratio": report.ratio(middle["fluxen"], middle["spark"]),
-        "fluxen_runs": [_rounded(one) for one in rates["fluxen"]],
-        "spark_runs": [_rounded(one) for one in rates["spark"]],
+        "fluxen_runs": [report.rounded(one) for one in rates["fluxen"]],
+        "spark_runs": [report.rounded(one) for one in rates["spark"]],
         "spark_settings": str(settings),
     }
-
-
-def _median(rates: Sequence[float | None]) -> float | None:
-    """None if some run has no rate: a median of the others would leave out the worst."""
-    return median(rate for rate in rates if rate is not None) if all(rates) else None
-
-
-def _rounded(value: float | None) -> int | None:
-    return None if value is None else round(value)

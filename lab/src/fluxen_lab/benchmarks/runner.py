@@ -118,7 +118,7 @@ def execute(job: Job, *, rows_per_batch: int, data_batches: int) -> Measured:
 
 def launch(job: Job, *arguments: str) -> subprocess.Popen[bytes]:
     """A worker in a session of its own, its Spark set up for `job`, its log in the job's folder."""
-    with (job.work / "worker.log").open("wb") as log:
+    with (job.work / "worker.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "fluxen_lab.benchmarks.spark.worker", *arguments],
             stdin=subprocess.DEVNULL,

@@ -23,7 +23,6 @@ class Engine:
     """One process that runs a job, and variants of it, whenever it is its turn. It starts with its first turn."""
 
     job: Job
-    rows_per_batch: int
     data_batches: int
     turns: int = field(default=0, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
@@ -35,7 +34,7 @@ class Engine:
         if self._process is not None:
             end_session(self._process)
 
-    def turn(self, job: Job) -> Measured:
+    def turn(self, job: Job, rows_per_batch: int) -> Measured:
         """Run `job`, of the same session as all others, to its end or its limit. Only the first one rehearses."""
         process = self._started()
         folder = self.job.work
@@ -49,14 +48,20 @@ class Engine:
         finally:
             peak = sampler.stop()
         self.turns += 1
-        outcome = Outcome.load(report) if report.exists() else Outcome(error=last_line(folder / "worker.log"))
+        if not report.exists():
+            # a process that died, or does not answer, must not take the turns that follow with it
+            end_session(process)
+            self._process = None
+            Outcome(error=last_line(folder / "worker.log")).save(report)
+        outcome = Outcome.load(report)
         return Measured(
-            job=job, outcome=outcome, rows_per_batch=self.rows_per_batch, data_batches=self.data_batches, peak=peak
+            job=job, outcome=outcome, rows_per_batch=rows_per_batch, data_batches=self.data_batches, peak=peak
         )
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            shutil.rmtree(self.job.work, ignore_errors=True)
-            self.job.work.mkdir(parents=True)
+            if self.turns == 0:
+                shutil.rmtree(self.job.work, ignore_errors=True)
+            self.job.work.mkdir(parents=True, exist_ok=True)
             self._process = launch(self.job, "--turns", str(self.job.work))
         return self._process

@@ -15,7 +15,7 @@ import fluxen as fx
 from fluxen_lab.benchmarks.job import Job
 from fluxen_lab.benchmarks.spark.sources import stream
 
-__all__ = ["QUERIES", "on_fluxen"]
+__all__ = ["QUERIES", "native", "on_fluxen"]
 
 
 def _side(spark: SparkSession, job: Job, name: str) -> DataFrame:
@@ -77,6 +77,10 @@ QUERIES: dict[str, Callable[[SparkSession, Job], DataFrame]] = {
     "join-then-window": join_then_window,
     "hopping": hopping,
 }
+
+
+def native(part: str) -> Callable[[SparkSession, Job], DataFrame]:
+    return QUERIES[part]
 
 
 def on_fluxen(part: str) -> Callable[[SparkSession, Job], Any]:

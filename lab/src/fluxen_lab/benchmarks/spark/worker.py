@@ -37,16 +37,17 @@ def main(first: str, second: str) -> None:
 
 def _take_turns(folder: Path) -> NoReturn:
     """Run the jobs 0, 1, 2, ... as they come, until whoever waits for them ends this process."""
-    for turn in count():
+    done = sum(1 for _ in folder.glob("*.outcome"))
+    for turn in count(done):
         while not (folder / f"{turn}.job").exists():
             time.sleep(_POLL_S)
-        _report(Job.load(folder / f"{turn}.job"), folder / f"{turn}.outcome")
+        _report(Job.load(folder / f"{turn}.job"), folder / f"{turn}.outcome", stays=True)
     raise AssertionError("there is always a next turn")
 
 
-def _report(job: Job, report: Path) -> None:
+def _report(job: Job, report: Path, *, stays: bool = False) -> None:
     try:
-        outcome = _run(job)
+        outcome = _run(job, stays)
     except ImportError as error:
         outcome = Outcome(skipped=str(error).splitlines()[0])
     except Exception as error:
@@ -65,7 +66,8 @@ def _follow_parent(parent: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _run(job: Job) -> Outcome:
+def _run(job: Job, stays: bool) -> Outcome:
+    """Run a job; if the process `stays` for another one, what is not finished at the limit is stopped."""
     session, build, state = _find(job.query)
     spark = session(job)
     if job.rehearsal is not None:
@@ -82,6 +84,9 @@ def _run(job: Job) -> Outcome:
     if finished and problem is not None:
         return Outcome(error=_first_line(problem))
     batches = _batches(run)
+    found = state(run)
+    if stays and not finished:
+        run.stop()
     last_end = batches[-1].started + batches[-1].seconds if batches else time.time()
     return Outcome(
         batches=batches,
@@ -89,7 +94,7 @@ def _run(job: Job) -> Outcome:
         idle_rss_mb=idle.rss_mb,
         idle_workers_mb=idle.workers_mb,
         in_flight_s=0.0 if finished else max(0.0, time.time() - last_end),
-        state=state(run),
+        state=found,
     )
 
 
@@ -108,12 +113,10 @@ def _rehearse(build: Callable[[Any, Job], Any], spark: Any, job: Job) -> None:
 def _start(query: Any, job: Job) -> Any:
     from fluxen_lab.benchmarks.spark.sources import sink
 
-    return (
-        query.writeStream.foreachBatch(sink(job))
-        .option("checkpointLocation", str(job.work / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = query.writeStream.foreachBatch(sink(job)).trigger(availableNow=True)
+    if job.mode != "append":
+        writer = writer.outputMode(job.mode)
+    return writer.option("checkpointLocation", str(job.work / "checkpoint")).start()
 
 
 def _over(job: Job, run: Any, elapsed_s: float) -> bool:
@@ -136,13 +139,14 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
         from fluxen_lab.benchmarks.spark import move, skew
 
         return skew.session, move.QUERIES[query], move.state_of
-    if query.removeprefix("fluxen-").startswith("query-"):
-        from fluxen_lab.benchmarks.spark import ours, queries
+    kind, _, part = query.removeprefix("fluxen-").partition("-")
+    if kind in ("query", "nexmark"):
+        from fluxen_lab.benchmarks.spark import nexmark, ours, queries
 
-        part = query.removeprefix("fluxen-").removeprefix("query-")
+        builders = queries if kind == "query" else nexmark
         if query.startswith("fluxen-"):
-            return ours.session, queries.on_fluxen(part), ours.state_of
-        return sources.native_session, queries.QUERIES[part], _native_state
+            return ours.session, builders.on_fluxen(part), ours.state_of
+        return sources.native_session, builders.native(part), _native_state
     if query.startswith("fluxen-"):
         from fluxen_lab.benchmarks.spark import ours
 
@@ -154,8 +158,8 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
         return ours.session if query == "empty" else sources.plain_session, native.empty, lambda run: {}
     from fluxen_lab.benchmarks.spark import last10, native
 
-    builders = {"native-tumbling": native.tumbling, "native-join": native.join} | last10.QUERIES
-    return sources.native_session, builders[query], _native_state
+    baselines = {"native-tumbling": native.tumbling, "native-join": native.join} | last10.QUERIES
+    return sources.native_session, baselines[query], _native_state
 
 
 def _native_state(run: Any) -> dict[str, Any]:
