@@ -125,6 +125,8 @@ def test_list_prints_one_name_a_line(capsys: pytest.CaptureFixture[str]) -> None
         "join",
         "memory",
         "move",
+        "nexmark",
+        "query",
         "replan",
         "skew",
         "",

@@ -14,6 +14,7 @@ from fluxen_lab.benchmarks.compare import Column, Comparison, compare, connect, 
 from fluxen_lab.benchmarks.job import Job, Sink
 from fluxen_lab.benchmarks.oracle import materialize
 from fluxen_lab.benchmarks.runner import Measured, execute
+from fluxen_lab.benchmarks.turns import Engine
 from fluxen_lab.datagen.streams import link_files
 from fluxen_lab.datagen.workloads import Workload
 
@@ -97,6 +98,13 @@ class Context:
             rows_per_batch=prepared.workload.batch_rows,
             data_batches=prepared.workload.batches + extra_batches,
         )
+        self.say(f"  {_summary(measured)}")
+        return measured
+
+    def turn(self, engine: Engine, job: Job, name: str, rows: int) -> Measured:
+        """One run, over batches of so many rows, of an engine that waits for its turns."""
+        self.say(name)
+        measured = engine.turn(job, rows)
         self.say(f"  {_summary(measured)}")
         return measured
 

@@ -46,7 +46,7 @@ class Job:
     within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, once and again
     until `rehearsal_s` have passed, unmeasured, in the same process: a JVM still compiling must not answer for what
     comes later. `master` is Spark's, `memory` a site's in bytes, `sample_s` how often the processes' memory is
-    looked at.
+    looked at. `mode` is the output mode that Spark must be told, where its own choice would not do.
     """
 
     query: str
@@ -62,13 +62,14 @@ class Job:
     master: str = "local[2]"
     memory: int | None = None
     sample_s: float = 0.25
+    mode: Literal["append", "update"] = "append"
 
     @property
     def out(self) -> Path:
         return self.work / "out"
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), default=str))
+        _save(path, json.dumps(asdict(self), default=str))
 
     @staticmethod
     def load(path: Path) -> Job:
@@ -102,13 +103,17 @@ class Outcome:
     state: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        # whole or absent: the parent may look while this is being written
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self)))
-        partial.rename(path)
+        _save(path, json.dumps(asdict(self)))
 
     @staticmethod
     def load(path: Path) -> Outcome:
         raw: dict[str, Any] = json.loads(path.read_text())
         raw["batches"] = tuple(Batch(**batch) for batch in raw["batches"])
         return Outcome(**raw)
+
+
+def _save(path: Path, text: str) -> None:
+    # whole or absent: the other process may look while this is being written
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.rename(path)

@@ -9,13 +9,14 @@ import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median
 from typing import Any
 
 from fluxen_lab.benchmarks.compare import Comparison
 from fluxen_lab.benchmarks.context import Options
 from fluxen_lab.benchmarks.runner import Measured
 
-__all__ = ["baseline", "part", "rate", "ratio", "whole"]
+__all__ = ["baseline", "median_rate", "part", "rate", "ratio", "rounded", "whole"]
 
 Json = dict[str, Any]
 
@@ -23,6 +24,12 @@ Json = dict[str, Any]
 def rate(measured: Measured) -> float | None:
     """The rate that counts: steady, or for a run too slow to have one the bound that favours it."""
     return measured.rows_per_s or measured.at_most_rows_per_s
+
+
+def median_rate(runs: Sequence[Measured]) -> float | None:
+    """None if some run has no rate: a median of the others would leave out the worst."""
+    rates = [rate(run) for run in runs]
+    return median(found for found in rates if found is not None) if rates and None not in rates else None
 
 
 def ratio(ours: float | None, other: float | None) -> float | None:
@@ -36,9 +43,9 @@ def baseline(measured: Measured, compared: Comparison | None = None) -> Json:
         "provider": measured.job.settings.provider,
         "shuffle_partitions": measured.job.settings.shuffle_partitions,
         "tuned": measured.job.settings.tuned,
-        "rows_per_s": _rounded(rate(measured)),
+        "rows_per_s": rounded(rate(measured)),
         "rate_is_upper_bound": measured.rows_per_s is None and measured.at_most_rows_per_s is not None,
-        "wall_rows_per_s": _rounded(measured.wall_rows_per_s),
+        "wall_rows_per_s": rounded(measured.wall_rows_per_s),
         "steady_batches": len(measured.steady),
         "finished": measured.outcome.finished,
         "correct": None if compared is None else compared.equal,
@@ -75,13 +82,13 @@ def part(
         "result_rows": compared.expected_rows if compared else None,
         "difference": compared.detail if compared else "fluxen's run did not finish",
         "error": ours.outcome.error or ours.outcome.skipped,
-        "fluxen_rows_per_s": _rounded(ours.rows_per_s),
-        "spark_rows_per_s": _rounded(spark_rate),
+        "fluxen_rows_per_s": rounded(ours.rows_per_s),
+        "spark_rows_per_s": rounded(spark_rate),
         "ratio": ratio(ours.rows_per_s, spark_rate),
         "ratio_tuned": ratio(ours.rows_per_s, rate(tuned)) if tuned else None,
         "batch_seconds": ours.percentiles(),
         "warm_up_seconds": list(ours.warm_up_seconds),
-        "fluxen_wall_rows_per_s": _rounded(ours.wall_rows_per_s),
+        "fluxen_wall_rows_per_s": rounded(ours.wall_rows_per_s),
         "peak_rss_mb": round(ours.peak.pss_mb),
         "phases_ms": ours.phase_medians_ms(),
         "spark_fastest": fastest.job.query if fastest else None,
@@ -127,5 +134,5 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _rounded(value: float | None) -> int | None:
+def rounded(value: float | None) -> int | None:
     return None if value is None else round(value)

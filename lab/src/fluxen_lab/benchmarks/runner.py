@@ -22,7 +22,7 @@ from fluxen.errors import PlatformError
 from fluxen_lab.benchmarks.job import Batch, Job, Outcome
 from fluxen_lab.benchmarks.memory import Footprint, Sampler, session_pids
 
-__all__ = ["WARM_UP_BATCHES", "Measured", "execute"]
+__all__ = ["WARM_UP_BATCHES", "Measured", "await_report", "end_session", "execute", "last_line", "launch"]
 
 WARM_UP_BATCHES = 2
 _START_UP_S = 120.0  # for the JVM and the imports, beyond the job's own limit
@@ -104,24 +104,29 @@ def execute(job: Job, *, rows_per_batch: int, data_batches: int) -> Measured:
     job.work.mkdir(parents=True)
     job.save(job.work / "job.json")
     report = job.work / "outcome.json"
-    with (job.work / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fluxen_lab.benchmarks.spark.worker", str(job.work / "job.json"), str(report)],
+    process = launch(job, str(job.work / "job.json"), str(report))
+    sampler = Sampler(process.pid, period_s=job.sample_s)
+    sampler.start()
+    try:
+        await_report(process, report, job)
+    finally:
+        peak = sampler.stop()
+        end_session(process)
+    outcome = Outcome.load(report) if report.exists() else Outcome(error=last_line(job.work / "worker.log"))
+    return Measured(job=job, outcome=outcome, rows_per_batch=rows_per_batch, data_batches=data_batches, peak=peak)
+
+
+def launch(job: Job, *arguments: str) -> subprocess.Popen[bytes]:
+    """A worker in a session of its own, its Spark set up for `job`, its log in the job's folder."""
+    with (job.work / "worker.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fluxen_lab.benchmarks.spark.worker", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=_environment(job),
             start_new_session=True,
         )
-        sampler = Sampler(process.pid, period_s=job.sample_s)
-        sampler.start()
-        try:
-            _await_report(process, report, job.limit_s + job.grace_s + _START_UP_S)
-        finally:
-            peak = sampler.stop()
-            _end_session(process)
-    outcome = Outcome.load(report) if report.exists() else Outcome(error=_last_line(job.work / "worker.log"))
-    return Measured(job=job, outcome=outcome, rows_per_batch=rows_per_batch, data_batches=data_batches, peak=peak)
 
 
 def _environment(job: Job) -> dict[str, str]:
@@ -158,13 +163,15 @@ def _cluster(job: Job) -> dict[str, str]:
     return {"SPARK_HOME": str(Path(spark.origin).parent), "SPARK_WORKER_DIR": str(job.work / "executors")}
 
 
-def _await_report(process: subprocess.Popen[bytes], report: Path, limit_s: float) -> None:
-    end = time.monotonic() + limit_s
+def await_report(process: subprocess.Popen[bytes], report: Path, job: Job) -> None:
+    """Until the report is there or the process gone, and no longer than the job may take."""
+    rehearsal_s = job.rehearsal_s if job.rehearsal is not None else 0.0
+    end = time.monotonic() + job.limit_s + job.grace_s + rehearsal_s + _START_UP_S
     while time.monotonic() < end and process.poll() is None and not report.exists():
         time.sleep(0.1)
 
 
-def _end_session(process: subprocess.Popen[bytes]) -> None:
+def end_session(process: subprocess.Popen[bytes]) -> None:
     # the JVM and Spark's Python workers outlive the driver for a moment and would slow the next run down
     for _ in range(50):
         pids = session_pids(process.pid)
@@ -178,6 +185,6 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return f"the run ended without a report; its log ends: {lines[-1] if lines else '(empty)'}"

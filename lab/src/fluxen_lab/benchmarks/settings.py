@@ -15,6 +15,12 @@ __all__ = ["BEST", "CANDIDATES", "LIMIT_S", "Trial", "best_settings"]
 BEST: dict[str, Settings] = {
     "tumbling": Settings(provider="hdfs", shuffle_partitions=4),
     "w1": Settings(provider="hdfs", shuffle_partitions=2),
+    # as found for w1 and tumbling, which these are made like
+    "query-two-way": Settings(provider="hdfs", shuffle_partitions=2),
+    "query-three-way": Settings(provider="hdfs", shuffle_partitions=2),
+    "query-left-outer": Settings(provider="hdfs", shuffle_partitions=2),
+    "query-join-then-window": Settings(provider="hdfs", shuffle_partitions=2),
+    "query-hopping": Settings(provider="hdfs", shuffle_partitions=4),
     "w2": Settings(provider="hdfs", shuffle_partitions=2),
 }
 CANDIDATES = tuple(

@@ -16,6 +16,9 @@ __all__ = [
     "GROWTH_JOIN",
     "GROWTH_ROWS",
     "OVERFLOW",
+    "QUERY_ROWS",
+    "QUERY_THREE",
+    "QUERY_TWO",
     "RESIDENT",
     "SKEW",
     "W1",
@@ -155,6 +158,31 @@ GROWTH_ROWS = Workload(
         ),
     ),
     batches=125,
+    shrink=("keys",),
+)
+# as dense as w1, in batches of a size that lets every run of both engines end within half a minute
+QUERY_TWO = Workload(
+    name="query-two",
+    streams=_three(12 * 50_000, 60_000, 0.0, 1_000 * _SECOND, seed=101, text=True)[:2],
+    batches=12,
+    bound_us=60 * _SECOND,
+    shrink=("keys",),
+)
+QUERY_THREE = Workload(
+    name="query-three",
+    streams=_three(12 * 35_000, 42_000, 0.0, 1_000 * _SECOND, seed=111, text=True),
+    batches=12,
+    bound_us=60 * _SECOND,
+    shrink=("keys",),
+)
+QUERY_ROWS = Workload(
+    name="query-rows",
+    streams=(
+        StreamSpec(
+            name="rows", rows=12 * 100_000, keys=50_000, skew=1.0, span_us=1_000 * _SECOND, text=False, seed=121
+        ),
+    ),
+    batches=12,
     shrink=("keys",),
 )
 # few rows, each of which takes its time: what is measured is how they are shared out

@@ -1,6 +1,7 @@
 """The process of one measured run: `python -m fluxen_lab.benchmarks.spark.worker JOB REPORT`.
 
-Started by ../runner.py, which also watches its memory and ends it; ../job.py is what passes between the two.
+Started by ../runner.py, which also watches its memory and ends it; ../job.py is what passes between the two. With
+`--turns FOLDER` it runs one job after the other as ../turns.py puts them there, in one warm session.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fluxen_lab.benchmarks.job import Batch, Job, Outcome
 from fluxen_lab.benchmarks.memory import footprint, session_pids
@@ -26,17 +28,32 @@ _POLL_S = 0.05
 _REHEARSAL_S = 60.0  # at most, if the job does not ask for more
 
 
-def main(job_file: str, report_file: str) -> None:
-    job = Job.load(Path(job_file))
+def main(first: str, second: str) -> None:
     threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
+    if first == "--turns":
+        _take_turns(Path(second))
+    _report(Job.load(Path(first)), Path(second))
+
+
+def _take_turns(folder: Path) -> NoReturn:
+    """Run the jobs 0, 1, 2, ... as they come, until whoever waits for them ends this process."""
+    done = sum(1 for _ in folder.glob("*.outcome"))
+    for turn in count(done):
+        while not (folder / f"{turn}.job").exists():
+            time.sleep(_POLL_S)
+        _report(Job.load(folder / f"{turn}.job"), folder / f"{turn}.outcome", stays=True)
+    raise AssertionError("there is always a next turn")
+
+
+def _report(job: Job, report: Path, *, stays: bool = False) -> None:
     try:
-        outcome = _run(job)
+        outcome = _run(job, stays)
     except ImportError as error:
         outcome = Outcome(skipped=str(error).splitlines()[0])
     except Exception as error:
         traceback.print_exc()
         outcome = Outcome(error=f"{type(error).__name__}: {_first_line(error)}")
-    outcome.save(Path(report_file))
+    outcome.save(report)
 
 
 def _follow_parent(parent: int) -> None:
@@ -49,7 +66,8 @@ def _follow_parent(parent: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _run(job: Job) -> Outcome:
+def _run(job: Job, stays: bool) -> Outcome:
+    """Run a job; if the process `stays` for another one, what is not finished at the limit is stopped."""
     session, build, state = _find(job.query)
     spark = session(job)
     if job.rehearsal is not None:
@@ -66,6 +84,9 @@ def _run(job: Job) -> Outcome:
     if finished and problem is not None:
         return Outcome(error=_first_line(problem))
     batches = _batches(run)
+    found = state(run)
+    if stays and not finished:
+        run.stop()
     last_end = batches[-1].started + batches[-1].seconds if batches else time.time()
     return Outcome(
         batches=batches,
@@ -73,7 +94,7 @@ def _run(job: Job) -> Outcome:
         idle_rss_mb=idle.rss_mb,
         idle_workers_mb=idle.workers_mb,
         in_flight_s=0.0 if finished else max(0.0, time.time() - last_end),
-        state=state(run),
+        state=found,
     )
 
 
@@ -92,12 +113,10 @@ def _rehearse(build: Callable[[Any, Job], Any], spark: Any, job: Job) -> None:
 def _start(query: Any, job: Job) -> Any:
     from fluxen_lab.benchmarks.spark.sources import sink
 
-    return (
-        query.writeStream.foreachBatch(sink(job))
-        .option("checkpointLocation", str(job.work / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = query.writeStream.foreachBatch(sink(job)).trigger(availableNow=True)
+    if job.mode != "append":
+        writer = writer.outputMode(job.mode)
+    return writer.option("checkpointLocation", str(job.work / "checkpoint")).start()
 
 
 def _over(job: Job, run: Any, elapsed_s: float) -> bool:
@@ -120,6 +139,14 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
         from fluxen_lab.benchmarks.spark import move, skew
 
         return skew.session, move.QUERIES[query], move.state_of
+    kind, _, part = query.removeprefix("fluxen-").partition("-")
+    if kind in ("query", "nexmark"):
+        from fluxen_lab.benchmarks.spark import nexmark, ours, queries
+
+        builders = queries if kind == "query" else nexmark
+        if query.startswith("fluxen-"):
+            return ours.session, builders.on_fluxen(part), ours.state_of
+        return sources.native_session, builders.native(part), _native_state
     if query.startswith("fluxen-"):
         from fluxen_lab.benchmarks.spark import ours
 
@@ -131,8 +158,8 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
         return ours.session if query == "empty" else sources.plain_session, native.empty, lambda run: {}
     from fluxen_lab.benchmarks.spark import last10, native
 
-    builders = {"native-tumbling": native.tumbling, "native-join": native.join} | last10.QUERIES
-    return sources.native_session, builders[query], _native_state
+    baselines = {"native-tumbling": native.tumbling, "native-join": native.join} | last10.QUERIES
+    return sources.native_session, baselines[query], _native_state
 
 
 def _native_state(run: Any) -> dict[str, Any]:
