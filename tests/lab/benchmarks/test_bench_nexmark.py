@@ -187,7 +187,7 @@ def house(tmp_path_factory: Any) -> tuple[Path, Any]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["q3", "q7", "q15", "q17"])
+@pytest.mark.parametrize("name", ["q3", "q5", "q7", "q9", "q11", "q15", "q17", "q18", "q19"])
 def test_fluxen_gives_what_the_oracle_finds(spark: Any, house: tuple[Path, Any], name: str, tmp_path: Path) -> None:
     from fluxen_lab.benchmarks.spark.nexmark import on_fluxen
     from fluxen_lab.benchmarks.spark.sources import sink
