@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fluxen.arrays import MAX_TIME, MIN_TIME
@@ -40,15 +39,8 @@ class Stage:
         """Where the rows of each input come from."""
         return self.feeds or (Feed(),) * self.operator.inputs
 
-    def carries(self, column: str) -> bool:
-        """Whether a result column carries event times that the stage can say something about."""
-        return column in self._times()
-
     def unbounded(self, column: str) -> bool:
         """Whether a result column carries event times that may be as old as they like, however far the inputs are."""
-        return self._times().get(column) == MIN_TIME
-
-    def _times(self) -> Mapping[str, int]:
         here = (0,) * self.operator.inputs
-        somewhere = Progress(watermarks=here, emitted=here, owed=(MAX_TIME,) * self.operator.sides)
-        return self.operator.output_watermarks(somewhere)
+        anywhere = Progress(watermarks=here, emitted=here, owed=(MAX_TIME,) * self.operator.sides)
+        return self.operator.output_watermarks(anywhere).get(column) == MIN_TIME

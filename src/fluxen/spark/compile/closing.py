@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 from fluxen.spark.catalyst import event_timed, identifier, identifiers, items
-from fluxen.spark.compile.moments import window_of_time
 from fluxen.spark.compile.pieces import Piece, definition, struct_end
 from fluxen.spark.compile.refusals import refused
-from fluxen.spark.plan.base import StagePlan
 
-__all__ = ["Clock", "check_bounded", "clock_of", "some_time"]
+__all__ = ["Clock", "clock_of", "some_time"]
 
 
 class Clock(NamedTuple):
@@ -35,10 +32,6 @@ def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
         read = set() if made is None else identifiers(made)
     source = next((one for one in piece.output if identifier(one) in read and event_timed(one)), None)
     if piece.stage is not None:
-        made = None if source is None else definition(node, identifier(source))
-        window = None if made is None else window_of_time(made)
-        if window is not None and identifier(window) in piece.ids:
-            return Clock(piece, piece.maker.field(window, "end"), "1 microsecond")
         if source is None or struct_end(source) or identifier(source) == identifier(closing):
             # rows to come may end just where the watermark is, and their group with them
             end = piece.maker.field(closing, "end") if struct_end(closing) else closing
@@ -50,24 +43,6 @@ def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
     if carried is None:
         raise refused(f"grouping by {closing.sql()}", node, "the event time it is made of is dropped before; keep it")
     return carried
-
-
-def check_bounded(node: Any, built: StagePlan, closing: bool) -> StagePlan:
-    """The stage, unless rows of a stage before could be taken for late here: nothing says how old those may become."""
-    for given, time, origin in zip(built.inputs, built.times, built.origins):
-        if given.plan is None or time is None:
-            continue
-        if origin is None or not given.plan.stage.carries(origin):
-            raise refused(
-                f"going by {time} in a second stateful operator", node, "bound the event times in the join before it"
-            )
-        if closing and given.plan.stage.unbounded(origin):
-            warnings.warn(
-                f"groups by {time} close only at the end of input: nothing says how old its values may become; bound "
-                "the event times in the join before",
-                stacklevel=2,
-            )
-    return built
 
 
 def _carried(piece: Piece, read: set[int]) -> Clock | None:

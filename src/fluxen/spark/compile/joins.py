@@ -9,7 +9,6 @@ from typing import Any
 
 from fluxen.operators.join.matching import AllOf, Matching
 from fluxen.spark.catalyst import Maker, identifier, identifiers, is_attribute, items
-from fluxen.spark.compile.closing import check_bounded
 from fluxen.spark.compile.conditions import KeyClass, key_classes, matching_of, sides
 from fluxen.spark.compile.moments import Distance, Moments
 from fluxen.spark.compile.pieces import Names, Piece, struct_end
@@ -132,9 +131,7 @@ class _Stage:
         moments = Moments(self.pieces)
         found = [(one, moments.distance(one) if len(sides(one, self.pieces)) == 2 else None) for one in conditions]
         bases = self._bases([distance for _, distance in found if distance is not None])
-        unbounded = all(distance is None for _, distance in found)
-        if bases is None or (unbounded and self.how == "inner"):
-            # without bounds times decide nothing, and rows without a time join as all others do
+        if bases is None:
             return [one for one in conditions if not any(one is other for other in met)]
         for one, base in zip(self.inputs, bases):
             one.time = self._time_column(one, base)
@@ -237,7 +234,6 @@ class _Stage:
             compiled=True,
         )
         built = join_stage({one.name: one.piece.given(one.columns) for one in self.inputs}, words)
-        check_bounded(self.node, built, closing=False)
         attributes = self._attributes()
         results = tuple(
             (self._result(one, name), attributes[number])

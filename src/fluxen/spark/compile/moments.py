@@ -14,7 +14,7 @@ from fluxen.spark.catalyst import event_timed, field_name, identifier, is_attrib
 from fluxen.spark.compile.pieces import Piece, definition, struct_end
 from fluxen.spark.compile.refusals import refused
 
-__all__ = ["Distance", "Moment", "Moments", "session_of", "window_of_time"]
+__all__ = ["Distance", "Moment", "Moments", "session_of"]
 
 _DAY = 86_400_000_000
 _PARTS = ("months", "days", "microseconds")
@@ -118,7 +118,7 @@ class Moments:
         if piece is None or not event_timed(attribute):
             return None
         made = definition(piece.node, number)
-        if made is not None and (window := window_of_time(made)) is not None and identifier(window) in piece.ids:
+        if made is not None and (window := _window_time(made)) is not None and identifier(window) in piece.ids:
             return Moment(identifier(window), True, -1)
         return Moment(number, False, 0)
 
@@ -177,7 +177,7 @@ def _same(expression: Any) -> bool:
     return bool(expression.nodeName() == "Cast") and bool(expression.child().dataType().sameType(expression.dataType()))
 
 
-def window_of_time(expression: Any) -> Any:
+def _window_time(expression: Any) -> Any:
     """The window of a window_time(), which is its end less a microsecond."""
     inner = _bare(expression)
     if inner.nodeName() != "Subtract" or not inner.right().foldable() or inner.right().eval(None) != 1:

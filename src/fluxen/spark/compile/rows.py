@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluxen.spark.catalyst import DELAY, event_timed, identifier, is_attribute, items
-from fluxen.spark.compile.closing import check_bounded, clock_of, some_time
+from fluxen.spark.compile.closing import clock_of, some_time
 from fluxen.spark.compile.conditions import conjuncts
 from fluxen.spark.compile.pieces import Names, Piece, struct_end
 from fluxen.spark.compile.refusals import refused
@@ -110,8 +110,6 @@ def first_rows(node: Any, piece: Piece, needed: set[int]) -> Piece:
         compiled=True,
     )
     stage = top_stage(columns.piece.given(columns.columns), words)
-    if closing is not None:
-        check_bounded(node, stage, closing=True)
     return columns.over(stage, [(words.rank, rank.toAttribute())]).filtered(conjuncts(node.condition()))
 
 
