@@ -41,6 +41,13 @@ class Stage:
 
     def unbounded(self, column: str) -> bool:
         """Whether a result column carries event times that may be as old as they like, however far the inputs are."""
+        return self._anywhere().get(column) == MIN_TIME
+
+    def timed(self, column: str | None) -> bool:
+        """Whether a result column carries event times that the stage knows the progress of."""
+        return column in self._anywhere()
+
+    def _anywhere(self) -> dict[str, int]:
         here = (0,) * self.operator.inputs
-        anywhere = Progress(watermarks=here, emitted=here, owed=(MAX_TIME,) * self.operator.sides)
-        return self.operator.output_watermarks(anywhere).get(column) == MIN_TIME
+        progress = Progress(watermarks=here, emitted=here, owed=(MAX_TIME,) * self.operator.sides)
+        return self.operator.output_watermarks(progress)

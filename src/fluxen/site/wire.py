@@ -63,7 +63,9 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, l
     received = [batch for batch in batches if batch.num_rows]
     if not received:
         return None, []
-    table = pa.Table.from_batches(received).combine_chunks()
+    whole = pa.Table.from_batches(received).combine_chunks()
+    # what Spark knows never to be null is a column like any other in state, which is told apart by its schema
+    table = pa.Table.from_arrays(whole.columns, names=whole.column_names)
     source = table.column(IN).to_numpy()
     h = table.column(H).to_numpy()
     hidden = _hidden(table, source, len(wire.inputs))

@@ -9,7 +9,7 @@ from fluxen.operators.aggregate.functions import KINDS, Aggregate, Kind
 from fluxen.operators.aggregate.sessions import NAME
 from fluxen.operators.aggregate.windowed import Emit
 from fluxen.spark.catalyst import Maker, event_timed, is_attribute, items, optional
-from fluxen.spark.compile.closing import clock_of, some_time
+from fluxen.spark.compile.closing import check_times, clock_of, some_time
 from fluxen.spark.compile.moments import session_of
 from fluxen.spark.compile.pieces import Names, Piece
 from fluxen.spark.compile.refusals import check_repeatable, refused
@@ -79,6 +79,7 @@ class _Stage:
         words = self._words(emit)
         named = {name: ours for _, _, name, ours in self.aggregates}
         built = aggregate_stage(self.below.given(self.columns), words, named)
+        check_times(self.node, built)
         found = [(name, attribute) for _, attribute, name in self.keys if attribute is not None] + self.sessions
         found += [(name, attribute) for _, attribute, name, _ in self.aggregates if attribute is not None]
         leaf = self.maker.leaf([attribute for _, attribute in found], streaming=True)

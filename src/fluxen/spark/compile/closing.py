@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fluxen.spark.catalyst import event_timed, identifier, identifiers, items
+from fluxen.spark.catalyst import identifier, identifiers, items
 from fluxen.spark.compile.pieces import Piece, definition, struct_end
 from fluxen.spark.compile.refusals import refused
+from fluxen.spark.plan.base import StagePlan
 
-__all__ = ["Clock", "clock_of", "some_time"]
+__all__ = ["Clock", "check_times", "clock_of", "some_time"]
+
+_JUST = "1 microsecond"
+"""rows to come may end just where the watermark is, and their group with them"""
 
 
 class Clock(NamedTuple):
@@ -26,32 +30,57 @@ def some_time(piece: Piece) -> Any:
 
 def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
     """By what groups of the column `closing` close: a timestamp itself, or what a window was made of."""
-    read = {identifier(closing)}
-    if struct_end(closing):
-        made = definition(node, identifier(closing))
-        read = set() if made is None else identifiers(made)
-    source = next((one for one in piece.output if identifier(one) in read and event_timed(one)), None)
-    if piece.stage is not None:
-        if source is None or struct_end(source) or identifier(source) == identifier(closing):
-            # rows to come may end just where the watermark is, and their group with them
-            end = piece.maker.field(closing, "end") if struct_end(closing) else closing
-            return Clock(piece, end, "1 microsecond")
-        return Clock(piece, source)
-    if source is not None:
-        return Clock(piece, source)
-    carried = _carried(piece, read)
-    if carried is None:
-        raise refused(f"grouping by {closing.sql()}", node, "the event time it is made of is dropped before; keep it")
-    return carried
+    if not struct_end(closing) and piece.timed(closing):
+        return Clock(piece, closing, None if piece.stage is None else _JUST)
+    made = definition(node, identifier(closing))
+    read = set[int]() if made is None else identifiers(made)
+    source = _source(piece, read) or _source(piece, _deeper(node, read))
+    if source is None and piece.stage is not None and piece.timed(closing):
+        source = closing
+    found = None if source is None else _had(piece, source)
+    if source is None or found is None:
+        instead = "the event time it is made of is dropped before; keep it"
+        if piece.stage is not None:
+            instead = (
+                "nothing says how far the stage before has come in this event time; bound it in the join before, or "
+                "take the one that the bounds are about"
+            )
+        raise refused(f"grouping by {closing.sql()}", node, instead)
+    if not struct_end(source):
+        return Clock(*found)
+    # window_time() is a microsecond before the end
+    return Clock(*found, _JUST if struct_end(closing) else "2 microseconds")
 
 
-def _carried(piece: Piece, read: set[int]) -> Clock | None:
-    """An event time below, which projections have dropped, brought up again."""
+def check_times(node: Any, built: StagePlan) -> None:
+    """Raise if a stage goes by a time that the stage before it does not know the progress of."""
+    for given, time, origin in zip(built.inputs, built.times, built.origins):
+        if given.plan is not None and time is not None and not given.plan.stage.timed(origin):
+            raise refused(f"the event time {time}", node, "it is computed from results; take one that they have")
+
+
+def _deeper(node: Any, read: set[int]) -> set[int]:
+    """What columns are computed from: the window of a window_time()."""
+    made = [definition(node, number) for number in sorted(read)]
+    return set[int]().union(*(identifiers(one) for one in made if one is not None))
+
+
+def _source(piece: Piece, read: set[int]) -> Any:
+    """One of these columns that is an event time, perhaps one that projections have dropped."""
     plan = piece.plan
-    while children := items(plan.children()):
+    while True:
         for attribute in items(plan.output()):
-            if event_timed(attribute) and identifier(attribute) in read:
-                carried = piece.carrying(attribute)
-                return None if carried is None else Clock(carried, attribute)
-        (plan, *_) = children
-    return None
+            if identifier(attribute) in read and piece.timed(attribute):
+                return attribute
+        children = items(plan.children())
+        if not children:
+            return None
+        plan = next((child for child in children if child.isStreaming()), children[0])
+
+
+def _had(piece: Piece, source: Any) -> tuple[Piece, Any] | None:
+    """An event time, or when a window ends, and the piece that has it."""
+    if struct_end(source):
+        return piece.end(source)
+    carrying = piece.carrying(source)
+    return None if carrying is None else (carrying, source)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fluxen.operators.join.matching import AllOf, Matching
 from fluxen.spark.catalyst import Maker, identifier, identifiers, is_attribute, items
+from fluxen.spark.compile.closing import check_times
 from fluxen.spark.compile.conditions import KeyClass, key_classes, matching_of, sides
 from fluxen.spark.compile.moments import Distance, Moments
 from fluxen.spark.compile.pieces import Names, Piece, struct_end
@@ -28,6 +29,7 @@ def inner_join(node: Any, pieces: Sequence[Piece], conditions: Sequence[Any], ne
         chosen = _largest(classes)
         if not chosen:
             raise _no_key(node)
+        chosen = _timed_together(node, chosen, inputs, left)
         keys = [one for one in classes if chosen <= one.keys.keys()]
         mine = [one for one in left if sides(one, inputs) <= chosen]
         left = [one for one in left if not sides(one, inputs) <= chosen]
@@ -36,6 +38,8 @@ def inner_join(node: Any, pieces: Sequence[Piece], conditions: Sequence[Any], ne
         stage.set_keys([[one.keys[at] for one in keys] for at in sorted(chosen)])
         met = [one for key in keys for one in key.conditions]
         rest = stage.set_times(mine, met)
+        for one in rest:
+            check_repeatable(one)
         stage.needed = wanted.union(*(identifiers(one) for one in rest))
         inputs = [stage.piece().filtered(rest), *(one for at, one in enumerate(inputs) if at not in chosen)]
     return inputs[0].filtered(left)
@@ -51,6 +55,30 @@ def other_join(node: Any, how: str, pieces: Sequence[Piece], conditions: Sequenc
     met = [one for key in classes for one in key.conditions]
     stage.set_matching(stage.set_times(conditions, met))
     return stage.piece()
+
+
+def _timed_together(node: Any, chosen: set[int], inputs: Sequence[Piece], conditions: Sequence[Any]) -> set[int]:
+    """Of inputs with one key those that bounds connect, the most of them; all where there are no bounds.
+
+    An input that no bound is about also gives its rows without an event time, so it is not for a stage that goes by it.
+    """
+    while True:
+        at = sorted(chosen)
+        stage = _Stage(node, [inputs[one] for one in at], set(), "inner")
+        stage.set_times([one for one in conditions if sides(one, inputs) <= chosen], [])
+        largest = max(_connected(len(at), stage.bounds), key=len)
+        if len(largest) in (1, len(at)):
+            return chosen
+        chosen = {at[one] for one in largest}
+
+
+def _connected(size: int, pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
+    """The numbers below `size` in sets that pairs connect."""
+    found = [{one} for one in range(size)]
+    for first, second in pairs:
+        touched = [one for one in found if first in one or second in one]
+        found = [one for one in found if one not in touched] + [set[int]().union(*touched)]
+    return found
 
 
 def _no_key(node: Any) -> Exception:
@@ -81,6 +109,8 @@ class _Input:
     """columns of the plan that the stage gives back, by the name they have here"""
     keys: list[str] = field(default_factory=list)
     time: str | None = None
+    window: Any = None
+    """the column whose ends are the event times, if these are of windows"""
 
     def add(self, expression: Any, wanted: str) -> str:
         name = self.names.new(wanted)
@@ -99,7 +129,8 @@ class _Stage:
         self.maker: Maker = pieces[0].maker
         named = Names()
         self.inputs = [_Input(named.new(_called(piece, at)), piece) for at, piece in enumerate(pieces)]
-        self.between: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+        self.bounds: dict[tuple[int, int], tuple[int | None, int | None]] = {}
+        """per two inputs, the first one first: how much later the second one's rows are, at least and at most"""
         self.matching: Matching | None = None
 
     @property
@@ -131,20 +162,16 @@ class _Stage:
         moments = Moments(self.pieces)
         found = [(one, moments.distance(one) if len(sides(one, self.pieces)) == 2 else None) for one in conditions]
         bases = self._bases([distance for _, distance in found if distance is not None])
-        if bases is None:
-            return [one for one in conditions if not any(one is other for other in met)]
-        for one, base in zip(self.inputs, bases):
-            one.time = self._time_column(one, base)
-        bounds: dict[tuple[int, int], tuple[int | None, int | None]] = {}
         rest = []
         for condition, distance in found:
-            used = distance is not None and self._bound(distance, bases, bounds)
+            used = bases is not None and distance is not None and self._bound(distance, bases)
             keyed = any(condition is other for other in met)
             if not keyed and not (used and distance is not None and distance.exact):
                 rest.append(condition)
-        for (first, second), (low, high) in bounds.items():
-            pair = (self.inputs[second].name, self.inputs[first].name)
-            self.between[pair] = (_length(low), _length(high))
+        # where no bound is, event times decide nothing, and a row without one is as good as any other
+        if bases is not None and (self.bounds or self.how not in ("inner", "semi")):
+            for one, base in zip(self.inputs, bases):
+                one.time = self._time_column(one, base)
         return rest
 
     def _bases(self, distances: Sequence[Distance]) -> list[Base] | None:
@@ -164,7 +191,12 @@ class _Stage:
         number, window = base
         attribute = one.attribute(number)
         if window:
-            return one.add(self.maker.field(attribute, "end"), f"{attribute.name()}_end")
+            found = one.piece.end(attribute)
+            if found is None:
+                raise refused(f"a join by {attribute.sql()}", self.node, "keep the window itself among the columns")
+            one.piece, end = found
+            one.window = attribute
+            return one.add(end, f"{attribute.name()}_end")
         for expression, name in one.columns:
             if is_attribute(expression) and identifier(expression) == number:
                 return name
@@ -172,12 +204,7 @@ class _Stage:
         one.by_id[number] = name
         return name
 
-    def _bound(
-        self,
-        distance: Distance,
-        bases: Sequence[Base],
-        bounds: dict[tuple[int, int], tuple[int | None, int | None]],
-    ) -> bool:
+    def _bound(self, distance: Distance, bases: Sequence[Base]) -> bool:
         """Take a bound into account, if it is about the inputs' event times."""
         if distance.first not in bases or distance.second not in bases:
             return False
@@ -185,8 +212,8 @@ class _Stage:
         low, high = distance.low, distance.high
         if first > second:
             first, second, low, high = second, first, _negative(high), _negative(low)
-        known = bounds.get((first, second), (None, None))
-        bounds[first, second] = (_tighter(max, known[0], low), _tighter(min, known[1], high))
+        known = self.bounds.get((first, second), (None, None))
+        self.bounds[first, second] = (_tighter(max, known[0], low), _tighter(min, known[1], high))
         return True
 
     # ---- conditions that decide what matches
@@ -224,7 +251,7 @@ class _Stage:
             on={one.name: one.keys for one in self.inputs},
             time={one.name: str(one.time) for one in self.inputs} if timed else None,
             within=None,
-            between=self.between or None,
+            between=self._between() or None,
             lateness=None,
             idle=None,
             plan="mjoin",
@@ -234,6 +261,7 @@ class _Stage:
             compiled=True,
         )
         built = join_stage({one.name: one.piece.given(one.columns) for one in self.inputs}, words)
+        check_times(self.node, built)
         attributes = self._attributes()
         results = tuple(
             (self._result(one, name), attributes[number])
@@ -241,8 +269,21 @@ class _Stage:
             for number, name in one.by_id.items()
             if number in attributes
         )
+        ends = {identifier(one.window): (one, self._end(one)) for one in returned if one.window is not None}
+        results += tuple((self._result(one, str(one.time)), end) for one, end in ends.values())
         leaf = self.maker.leaf([attribute for _, attribute in results], streaming=True)
-        return Piece(maker=self.maker, plan=leaf, node=self.node, stage=built, results=results)
+        known = {number: end for number, (_, end) in ends.items()}
+        return Piece(maker=self.maker, plan=leaf, node=self.node, stage=built, results=results, ends=known)
+
+    def _end(self, one: _Input) -> Any:
+        """A column for the event time of an input of windows."""
+        return self.maker.alias(self.maker.field(one.window, "end"), str(one.time)).toAttribute()
+
+    def _between(self) -> dict[tuple[str, str], tuple[str | None, str | None]]:
+        return {
+            (self.inputs[second].name, self.inputs[first].name): (_length(low), _length(high))
+            for (first, second), (low, high) in self.bounds.items()
+        }
 
     def _attributes(self) -> Mapping[int, Any]:
         """The columns as the join gives them: those of an input that may be missing may be null."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fluxen.spark.catalyst import event_timed, field_name, identifier, is_attribute, items, jvm
+from fluxen.spark.catalyst import field_name, identifier, is_attribute, items, jvm
 from fluxen.spark.compile.pieces import Piece, definition, struct_end
 from fluxen.spark.compile.refusals import refused
 
@@ -28,8 +28,8 @@ _SIGNS = {
     "LessThanOrEqual": "<=",
     "LessThan": "<",
     "EqualTo": "=",
-    "EqualNullSafe": "=",
 }
+"""not the null-safe one, which is true of two rows without a time"""
 _MIRRORED = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "=": "="}
 
 
@@ -77,8 +77,9 @@ class Moments:
             return None
         left, right = condition.left(), condition.right()
         if sign == "=" and is_attribute(left) and is_attribute(right) and struct_end(left) and struct_end(right):
-            both = [Moment(identifier(one), True, 0) for one in (left, right) if event_timed(one)]
-            return _distance(both[0], "=", both[1]) if len(both) == 2 else None
+            both = [Moment(identifier(one), True, 0) for one in (left, right) if self._timed(one)]
+            # their starts are equal as well, which the distance of their ends does not say
+            return _distance(both[0], "=", both[1])._replace(exact=False) if len(both) == 2 else None
         for one, relation, other in ((left, sign, right), (right, _MIRRORED[sign], left)):
             if one.nodeName() == "SubtractTimestamps" and other.foldable():
                 return self._apart(one, relation, other)
@@ -91,7 +92,9 @@ class Moments:
         found = _interval(literal)
         if first is None or second is None or found is None:
             return None
-        return _distance(first, sign, second.later(found, exact=True))  # a difference is one of microseconds
+        # of local times: across a change to or from summer time an hour is missing, or there twice
+        zoned = difference.left().dataType().typeName() == "timestamp" and not self._fixed
+        return _distance(first, sign, second.later(found, exact=not zoned))
 
     def moment(self, expression: Any) -> Moment | None:
         """The time that an expression is, if that is an event time and a constant."""
@@ -115,17 +118,21 @@ class Moments:
     def _column(self, attribute: Any) -> Moment | None:
         number = identifier(attribute)
         piece = next((piece for piece in self.pieces if number in piece.ids), None)
-        if piece is None or not event_timed(attribute):
+        if piece is None:
             return None
         made = definition(piece.node, number)
-        if made is not None and (window := _window_time(made)) is not None and identifier(window) in piece.ids:
+        if made is not None and (window := _window_time(made)) is not None and self._timed(window):
             return Moment(identifier(window), True, -1)
-        return Moment(number, False, 0)
+        return Moment(number, False, 0) if piece.timed(attribute) else None
+
+    def _timed(self, attribute: Any) -> bool:
+        """Whether this is an event time of one of the pieces."""
+        return any(identifier(attribute) in piece.ids and piece.timed(attribute) for piece in self.pieces)
 
     def _part(self, expression: Any) -> Moment | None:
         """The start or the end of a window."""
         window = expression.child()
-        if not is_attribute(window) or not event_timed(window) or not struct_end(window):
+        if not is_attribute(window) or not self._timed(window) or not struct_end(window):
             return None
         number, part = identifier(window), field_name(expression)
         if part == "end":

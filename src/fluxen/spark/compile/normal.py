@@ -6,6 +6,7 @@ where few rows pass. While Spark's rules run, everything below is hidden in a le
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -20,14 +21,14 @@ _ROUNDS = 50
 
 
 def normalised(maker: Maker, plan: Any) -> Any:
-    spark, hidden = maker.spark, dict[int, Any]()
+    spark, hidden = maker.spark, list[Any]()
     _label(plan, maker.labels)
     plan = _hide(maker, _plain(maker, _inlined(spark, plan)), hidden)
     rules = jvm(spark).org.apache.spark.sql.catalyst.optimizer
     for _ in range(_ROUNDS):
         after = rules.CombineFilters.apply(rules.PushDownPredicates.apply(plan))
         if after.fastEquals(plan):
-            return _restore(maker, after, hidden)
+            return _restore(maker, after, iter(hidden))
         plan = after
     raise QueryError("Spark's rules for predicates do not come to an end on this plan; simplify its conditions")
 
@@ -85,19 +86,18 @@ def _compared(maker: Maker, condition: Any) -> Any:
     return condition
 
 
-def _hide(maker: Maker, plan: Any, hidden: dict[int, Any]) -> Any:
+def _hide(maker: Maker, plan: Any, hidden: list[Any]) -> Any:
+    """A leaf in the place of everything below a watermark, which goes to `hidden`, from left to right."""
     if plan.nodeName() == "EventTimeWatermark":
-        output = items(plan.output())
-        hidden[identifier(output[0])] = plan
-        return maker.leaf(output, streaming=True)
+        hidden.append(plan)
+        return maker.leaf(items(plan.output()), streaming=True)
     children = items(plan.children())
     return maker.with_children(plan, [_hide(maker, child, hidden) for child in children]) if children else plan
 
 
-def _restore(maker: Maker, plan: Any, hidden: dict[int, Any]) -> Any:
+def _restore(maker: Maker, plan: Any, hidden: Iterator[Any]) -> Any:
+    """What was hidden, in its place: a union may have the columns of one stream on both sides, so these do not tell."""
     children = items(plan.children())
     if children:
         return maker.with_children(plan, [_restore(maker, child, hidden) for child in children])
-    if plan.nodeName() == "LocalRelation" and plan.isStreaming():
-        return hidden[identifier(items(plan.output())[0])]
-    return plan
+    return next(hidden) if plan.nodeName() == "LocalRelation" and plan.isStreaming() else plan

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +61,8 @@ class Piece:
     stage: StagePlan | None = None
     results: tuple[tuple[str, Any], ...] = ()
     """(a result column of the stage, a column of the plan that it is)"""
+    ends: Mapping[int, Any] = field(default_factory=dict)
+    """of windows among these that the stage knows the progress of by a column of its own: that column"""
 
     @cached_property
     def output(self) -> list[Any]:
@@ -72,8 +74,36 @@ class Piece:
 
     @property
     def event_times(self) -> list[Any]:
-        """Columns that Spark takes for event times: timestamps, and windows."""
-        return [attribute for attribute in self.output if event_timed(attribute)]
+        """Columns that are event times: timestamps, and windows."""
+        return [attribute for attribute in self.output if self.timed(attribute)]
+
+    def timed(self, attribute: Any) -> bool:
+        """Whether Spark takes a column for an event time and the stage, if there is one, knows how far it has come."""
+        if not event_timed(attribute) or self.stage is None:
+            return event_timed(attribute)
+        number = self._below(identifier(attribute))
+        name = next((name for name, one in self.results if identifier(one) == number), None)
+        if name is None or number in self.ends:
+            return name is not None
+        return self.stage.stage.timed(f"{name}.end" if struct_end(attribute) else name)
+
+    def end(self, window: Any) -> tuple[Piece, Any] | None:
+        """When windows end, as the stage knows it, and the piece that has that; None where it cannot be had."""
+        known = self.ends.get(self._below(identifier(window)) or 0)
+        carrying = self.carrying(window if known is None else known)
+        return None if carrying is None else (carrying, self.maker.field(window, "end") if known is None else known)
+
+    def _below(self, number: int) -> int | None:
+        """The column of the leaf that a column of the plan is, perhaps one that projections have dropped."""
+        plan = self.plan
+        while children := items(plan.children()):
+            entries = items(plan.projectList()) if plan.nodeName() == "Project" else []
+            made = next((one for one in entries if identifier(one) == number and not is_attribute(one)), None)
+            if made is not None and not is_attribute(made.child()):
+                return None
+            number = number if made is None else identifier(made.child())
+            plan = next((child for child in children if child.isStreaming()), children[0])
+        return number
 
     def under(self, node: Any, at: int = 0) -> Piece:
         """The piece below a node of the query, as its child number `at`."""

@@ -7,7 +7,7 @@ from typing import Any
 from fluxen.errors import QueryError
 from fluxen.spark.catalyst import every_expression, items, optional
 
-__all__ = ["check_between", "check_source", "place", "refused"]
+__all__ = ["check_between", "check_source", "check_static", "place", "refused"]
 
 _INSTEAD = {
     "Sort": "a stream has no end to sort up to; sort in the sink, batch by batch",
@@ -30,6 +30,9 @@ _INSTEAD = {
     "Sample": "sample the source, or keep rows by a hash of their key",
 }
 _NOW = {"current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time"}
+_KEPT = {"INNER": (0, 1), "CROSS": (0, 1), "RIGHT OUTER": (1,)}
+_KEPT |= dict.fromkeys(("LEFT OUTER", "LEFT SEMI", "LEFT ANTI"), (0,))
+"""Per kind of join, the sides that may be the stream where the other one is a static table."""
 BETWEEN = {"Project", "Filter", "Generate", "Expand", "Join", "Repartition", "RepartitionByExpression", "ResolvedHint"}
 """Nodes that may stand above a stateful one: what they do with a row depends on nothing but the row."""
 BETWEEN |= {"MapInPandas", "MapInArrow", "PythonMapInArrow"}
@@ -51,8 +54,21 @@ def check_source(plan: Any) -> None:
     name = str(plan.nodeName())
     if plan.isStreaming() and name in _INSTEAD:
         raise refused(_shown(plan), plan, _INSTEAD[name])
+    check_static(plan)
     for child in items(plan.children()):
         check_source(child)
+
+
+def check_static(node: Any) -> None:
+    """Raise for a join of a stream with a static table that needs rows of the table without a partner."""
+    if node.nodeName() != "Join":
+        return
+    streams = [at for at, child in enumerate(items(node.children())) if child.isStreaming()]
+    how = str(node.joinType().sql())
+    if len(streams) == 1 and streams[0] not in _KEPT.get(how, ()):
+        raise refused(
+            f"a {how.lower()} join with a static table", node, "the stream must be the side whose rows are all kept"
+        )
 
 
 def check_between(node: Any) -> None:

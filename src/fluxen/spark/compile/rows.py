@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fluxen.spark.catalyst import DELAY, event_timed, identifier, is_attribute, items
-from fluxen.spark.compile.closing import clock_of, some_time
+from fluxen.spark.compile.closing import check_times, clock_of, some_time
 from fluxen.spark.compile.conditions import conjuncts
 from fluxen.spark.compile.pieces import Names, Piece, struct_end
 from fluxen.spark.compile.refusals import refused
@@ -45,20 +47,23 @@ class _Columns:
         self.columns.append((expression, name))
         return name
 
-    def over(self, stage: StagePlan, more: list[tuple[str, Any]]) -> Piece:
+    def over(
+        self, stage: StagePlan, more: list[tuple[str, Any]], ends: Mapping[int, Any] = MappingProxyType({})
+    ) -> Piece:
+        check_times(self.node, stage)
         results = (*self.returned, *more)
         leaf = self.piece.maker.leaf([attribute for _, attribute in results], streaming=True)
-        return Piece(maker=self.piece.maker, plan=leaf, node=self.node, stage=stage, results=results)
+        return Piece(maker=self.piece.maker, plan=leaf, node=self.node, stage=stage, results=results, ends=ends)
 
 
 def deduplicated(node: Any, piece: Piece, needed: set[int]) -> Piece:
     """Distinct, dropDuplicates() and dropDuplicatesWithinWatermark()."""
     kind = str(node.nodeName())
-    keys = piece.output if kind == "Distinct" else items(node.keys())
+    keys = items(node.output() if kind == "Distinct" else node.keys())
     columns = _Columns(node, piece, needed | {identifier(key) for key in keys})
     by = [columns.read(key) for key in keys]
     expiry: Expiry = "never"
-    time, delay = some_time(piece), None
+    time, delay, closing = some_time(piece), None, None
     if kind == "DeduplicateWithinWatermark":
         expiry = "watermark"
         time = time or next((piece.maker.field(one, "end") for one in piece.event_times), None)
@@ -67,16 +72,20 @@ def deduplicated(node: Any, piece: Piece, needed: set[int]) -> Piece:
         if time is None:
             raise refused("dropDuplicatesWithinWatermark()", node, "its rows have no event time; use withWatermark()")
     else:
-        closing = next((key for key in keys if event_timed(key)), None)
+        closing = next((key for key in keys if piece.timed(key)), None)
         if closing is not None:
             expiry, time = "time", closing
-            if struct_end(closing):
-                time = piece.maker.field(closing, "end")
+            if struct_end(closing) and (found := piece.end(closing)) is not None:
+                columns.piece, time = found
     column = None if time is None else columns.read(time)
+    ends = {}
+    if expiry == "time" and struct_end(closing) and column is not None:
+        ends[identifier(closing)] = piece.maker.alias(time, column).toAttribute()
     if expiry == "time" and column is not None and column not in by:
         by.append(column)
     given = columns.piece.given(columns.columns)
-    return columns.over(deduplicated_stage(given, by, column, expiry, delay=delay), [])
+    stage = deduplicated_stage(given, by, column, expiry, delay=delay)
+    return columns.over(stage, [(str(column), end) for end in ends.values()], ends)
 
 
 # ---- row_number() <= n

@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 
 from fluxen.errors import QueryError
 from fluxen.operators.aggregate.windowed import Emit
-from fluxen.spark.catalyst import Maker, event_timed, identifier, identifiers, is_attribute, items, plan_of
+from fluxen.spark.catalyst import Maker, event_timed, identifier, identifiers, is_attribute, items, jvm, plan_of
 from fluxen.spark.compile.aggregates import aggregated
 from fluxen.spark.compile.conditions import conjuncts
 from fluxen.spark.compile.joins import inner_join, other_join
 from fluxen.spark.compile.normal import normalised
-from fluxen.spark.compile.pieces import Piece, told
-from fluxen.spark.compile.refusals import check_between, check_source, refused
+from fluxen.spark.compile.pieces import Piece, struct_end, told
+from fluxen.spark.compile.refusals import check_between, check_source, check_static, refused
 from fluxen.spark.compile.rows import deduplicated, first_rows, is_top
 from fluxen.spark.plan.base import Shape, StagePlan
 
@@ -84,10 +84,17 @@ class _Walk:
         name, children = str(node.nodeName()), items(node.children())
         if name == "Join" and all(child.isStreaming() for child in children):
             return self._join(node, needed)
+        if name == "Distinct" and not _has_state(children[0]) and any(map(_window, items(node.output()))):
+            # a window's end is no event time of a source's rows, so its rows are groups, which end with the window
+            node = jvm(self.maker.spark).org.apache.spark.sql.catalyst.optimizer.ReplaceDistinctWithAggregate.apply(
+                node
+            )
+            name = str(node.nodeName())
         if name == "Aggregate":
             return self._aggregate(node, last)
         if name in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
-            return deduplicated(node, self._input(children[0], needed | identifiers(node)), needed)
+            keys = items(node.keys()) if name != "Distinct" else items(node.output())
+            return deduplicated(node, self._input(children[0], needed | {identifier(key) for key in keys}), needed)
         if is_top(node):
             (below,) = items(children[0].children())
             read = needed | identifiers(node) | identifiers(children[0])
@@ -98,7 +105,7 @@ class _Walk:
         if name == "Project":
             node = self._pruned(node, needed)
         at = next(at for at, child in enumerate(children) if child.isStreaming())
-        self._check_static(node, at)
+        check_static(node)
         return self.piece(children[at], needed | identifiers(node), last=last).under(node, at)
 
     def _pruned(self, project: Any, needed: set[int]) -> Any:
@@ -107,19 +114,6 @@ class _Walk:
         kept = [one for one in entries if identifier(one) in needed or event_timed(one.toAttribute())]
         (child,) = items(project.children())
         return project if len(kept) == len(entries) else self.maker.project(kept or entries[:1], child)
-
-    def _check_static(self, node: Any, at: int) -> None:
-        """A join with a static table must not need rows of the table that have no partner."""
-        if node.nodeName() != "Join":
-            return
-        how = _JOINS.get(str(node.joinType().sql()))
-        fine = {"inner": (0, 1), "left": (0,), "right": (1,), "semi": (0,), "anti": (0,)}.get(how or "", ())
-        if at not in fine:
-            raise refused(
-                f"a {node.joinType().sql().lower()} join with a static table",
-                node,
-                "the stream must be the side whose rows are all kept",
-            )
 
     def _input(self, node: Any, needed: set[int]) -> Piece:
         """What feeds a stage."""
@@ -150,6 +144,10 @@ class _Walk:
         if how == "inner":
             return inner_join(node, pieces, conditions, needed)
         return other_join(node, how, pieces, conditions, needed)
+
+
+def _window(attribute: Any) -> bool:
+    return event_timed(attribute) and struct_end(attribute)
 
 
 def _has_state(node: Any) -> bool:
