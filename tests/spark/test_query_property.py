@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given
+from hypothesis import Phase, given, reject
 from hypothesis import strategies as st
 
 import fluxen as fx
+from fluxen.errors import QueryError
 from fluxen.testing import feeds, oracle
 from tests.conftest import Collected
 from tests.effort import examples
@@ -41,6 +42,16 @@ def frames(spark: Any, case: QueryCase, upto: int, directory: Path) -> list[Any]
     return [one.withWatermark("ts", DELAY) for one in feeds(spark, tables, directory).values()]
 
 
+def compiled(df: Any) -> fx.Query:
+    """The query; a case is left out if it groups by a time that only a join further down had bounds on."""
+    try:
+        return fx.query(df)
+    except QueryError as error:
+        if "how far the stage before has come" not in str(error):
+            raise
+        reject()
+
+
 def adapted(query: fx.Query, history: Any) -> fx.Query:
     query = query.adapt(sites=history.draw(st.integers(1, 3), label="sites"), partitions=8)
     how = history.draw(st.sampled_from(["rests", "moves", "spills"]), label="and")
@@ -60,7 +71,7 @@ def replay(spark: Any, case: QueryCase, history: Any) -> list[str]:
     with tempfile.TemporaryDirectory() as directory:
         for upto in sorted({stop, batches}):
             while True:
-                query = adapted(fx.query(case.build(frames(spark, case, upto, Path(directory) / "input"))), history)
+                query = adapted(compiled(case.build(frames(spark, case, upto, Path(directory) / "input"))), history)
                 writer = query.writeStream.foreachBatch(sink).option("checkpointLocation", f"{directory}/checkpoint")
                 fails = sink.at
                 run = writer.option("endOfInput", upto == batches).trigger(availableNow=True).start()
