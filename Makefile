@@ -44,7 +44,7 @@ check: lint  ## lint, types, all tests that need no JVM; property tests with a q
 
 .PHONY: test
 test: env lint  ## everything CI runs: lint, types, doctests, tests on real Spark
-	@$(BIN)/pytest -q -n 2 -m "not spark and not cluster and not chaos and not slow"
+	@FLUXEN_HUNT=0.5 $(BIN)/pytest -q -n 2 -m "not spark and not cluster and not chaos and not slow"
 	@$(BIN)/pytest -m "(spark or cluster or chaos) and not slow"
 
 OLDEST := .venv-oldest

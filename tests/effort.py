@@ -1,4 +1,5 @@
-"""How many random cases property tests try: `make check` a quarter, `make hunt` ten times as many."""
+"""How many random cases property tests try: `make check` a quarter, `make test` half of those without
+Spark, `make hunt` ten times as many."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.query_cases import DELAY, QueryCase, query_cases
 
 pytestmark = pytest.mark.spark
 
-FEW = examples(12, phases=[Phase.explicit, Phase.generate], database=None, print_blob=False)
+FEW = examples(8, phases=[Phase.explicit, Phase.generate], database=None, print_blob=False)
 
 
 class Falls(Collected):
