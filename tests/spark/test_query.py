@@ -18,7 +18,7 @@ from tests.query_cases import SCHEMA, SECOND
 
 pytestmark = pytest.mark.spark
 
-BATCHES, SPAN = 3, 12
+BATCHES, SPAN = 2, 12
 QUERIES = {
     "two streams": """
         SELECT a.k, a.v, b.v AS bv, b.ts FROM a JOIN b ON a.k = b.k
