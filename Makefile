@@ -39,7 +39,7 @@ lint: $(READY)  ## ruff, mypy strict, import layers
 	@$(BIN)/lint-imports
 
 .PHONY: check
-check: lint  ## lint, types, all tests that need no JVM; property tests with a quarter of their cases; 3 minutes
+check: lint  ## lint, types, all tests that need no JVM; property tests with a quarter of their cases
 	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -n 2 -m "not spark and not cluster and not chaos and not slow"
 
 .PHONY: test
