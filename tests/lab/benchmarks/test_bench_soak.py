@@ -9,7 +9,7 @@ import pytest
 from fluxen.state.record import seal
 from fluxen_lab.benchmarks.soak import local
 from fluxen_lab.benchmarks.soak.queries import QUERIES
-from fluxen_lab.benchmarks.soak.samples import COLUMNS, Sample, checkpoint_size, load
+from fluxen_lab.benchmarks.soak.samples import COLUMNS, Sample, Size, checkpoint_size, load
 from fluxen_lab.benchmarks.soak.verdict import LIMITS, judge
 from fluxen_lab.datagen.drift import Drift
 
@@ -43,6 +43,11 @@ def test_a_checkpoint_is_counted_without_sparks_own_logs(tmp_path):
     (tmp_path / "spark/sources/0").write_bytes(bytes(1000))
     size = checkpoint_size(tmp_path)
     assert (size.files, size.bytes, size.epoch, size.events) == (3, 80 + len(noted), 30, 2)
+
+
+def test_a_sample_tells_the_mean_of_all_batches_since_the_one_before():
+    sizes = [Size(files=files, bytes=100, epoch=7, events=4 * files) for files in (1, 2, 6)]
+    assert Size.mean(sizes) == Size(files=3, bytes=100, epoch=7, events=12)
 
 
 def test_popularity_drifts_over_a_fixed_set_of_keys():

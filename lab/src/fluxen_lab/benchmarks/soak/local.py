@@ -14,7 +14,7 @@ import fluxen.testing as ft
 from fluxen import partitioning, policies
 from fluxen.operators.aggregate import functions as fx
 from fluxen_lab.benchmarks.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Soaked
-from fluxen_lab.benchmarks.soak.samples import Sample, checkpoint_size, compress, resident_mb
+from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, resident_mb
 from fluxen_lab.datagen.drift import SCHEMA, Drift
 
 EVERY = 10
@@ -27,6 +27,7 @@ def main(name: str, batches: int, work: Path) -> None:
     query = QUERIES[name]
     bench = _bench(query, work / "checkpoint")
     spent: list[float] = []
+    sizes: list[Size] = []
     results = spilled = 0
     with (work / "samples").open("w") as samples:
         for batch in range(batches):
@@ -35,11 +36,12 @@ def main(name: str, batches: int, work: Path) -> None:
             results += bench.step(batch, tables).num_rows
             spent.append(time.process_time() - started)
             spilled += _on_disk(bench)
+            sizes.append(checkpoint_size(work / "checkpoint"))
             if batch % EVERY == EVERY - 1:
                 gc.collect()
                 sample = Sample.of(
                     batch=batch,
-                    size=checkpoint_size(work / "checkpoint"),
+                    size=Size.mean(sizes),
                     driver_mb=resident_mb(os.getpid()),
                     workers_mb=0.0,
                     batch_ms=median(spent) * 1e3,
@@ -47,6 +49,7 @@ def main(name: str, batches: int, work: Path) -> None:
                 samples.write(sample.line())
                 samples.flush()
                 spent.clear()
+                sizes.clear()
     if query.memory is not None and spilled < batches // 2:
         sys.exit(f"something was on disk after {spilled} of {batches} batches only: memory was not tight")
     if query.form == "join" and query.inputs == 2:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import fmean
 
 from fluxen.state import events as event_log
 
@@ -16,21 +18,27 @@ __all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "compress", "load", "
 class Size:
     """A checkpoint's files and bytes, its newest epoch file's bytes, and how many events its log holds."""
 
-    files: int
-    bytes: int
-    epoch: int
-    events: int
+    files: float
+    bytes: float
+    epoch: float
+    events: float
+
+    @staticmethod
+    def mean(sizes: Sequence[Size]) -> Size:
+        """Files are merged and logs rolled up every few batches: one look at such a sawtooth says little."""
+        return Size(**{field.name: fmean(getattr(size, field.name) for size in sizes) for field in fields(Size)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One look. Sizes are those of the checkpoint without Spark's own logs; memory is resident megabytes."""
+    """One look. Sizes are those of the checkpoint without Spark's own logs, the mean over all batches since the look
+    before; memory is resident megabytes."""
 
     batch: int
-    files: int
+    files: float
     disk_kb: float
     epoch_kb: float
-    events: int
+    events: float
     driver_mb: float
     workers_mb: float
     batch_ms: float

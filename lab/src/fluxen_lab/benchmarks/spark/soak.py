@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 import fluxen as fx
 from fluxen_lab.benchmarks.memory import footprint, processor_seconds
 from fluxen_lab.benchmarks.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Soaked
-from fluxen_lab.benchmarks.soak.samples import Sample, checkpoint_size, compress, resident_mb
+from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, resident_mb
 from fluxen_lab.benchmarks.spark.sources import stream
 from fluxen_lab.datagen.drift import Drift
 from fluxen_lab.datagen.streams import write_tables
@@ -59,10 +60,14 @@ class _Sampler:
         self.out = (work / "samples").open("w")
         self.looks = self.on_disk = 0
         self.spent = 0.0
-        """processor seconds until after the last look"""
+        """processor seconds until after the last look, and in looks at the checkpoint since"""
+        self.sizes: list[Size] = []
 
     def __call__(self, results: Any, epoch: int) -> None:
         results.write.format("noop").mode("overwrite").save()
+        looking = time.thread_time()
+        self.sizes.append(checkpoint_size(self.checkpoint))
+        self.spent += time.thread_time() - looking
         if epoch % EVERY != EVERY - 1 or self.run is None:
             return
         # one machine runs other things besides, so a batch's time is what its processes have worked, the look excluded
@@ -77,14 +82,15 @@ class _Sampler:
         self.looks, self.on_disk = self.looks + 1, self.on_disk + bool(swapped or last["spilled_bytes"])
         sample = Sample.of(
             batch=epoch,
-            size=checkpoint_size(self.checkpoint),
+            size=Size.mean(self.sizes),
             driver_mb=resident_mb(os.getpid()) + (heap.totalMemory() - heap.freeMemory()) / 1e6,
             workers_mb=footprint(os.getsid(0)).workers_mb,
             batch_ms=1e3 * worked / EVERY,
         )
-        if self.spent:  # before the first look the session started
+        if self.looks > 1:  # before the first look the session started
             self.out.write(sample.line())
             self.out.flush()
+        self.sizes.clear()
         self.spent = processor_seconds(os.getsid(0))
 
 
