@@ -17,6 +17,7 @@ NAMES = {
     "aggregate",
     "distinct",
     "top",
+    "union",
     "stateful",
     "Query",
     "Run",

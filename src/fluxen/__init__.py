@@ -16,6 +16,7 @@ _PUBLIC = {
     "aggregate": "fluxen.spark.words",
     "distinct": "fluxen.spark.words",
     "top": "fluxen.spark.words",
+    "union": "fluxen.spark.words",
     "stateful": "fluxen.spark.words",
     "query": "fluxen.spark.words",
     "explain": "fluxen.spark.words",
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from fluxen.spark.words import query as query
     from fluxen.spark.words import stateful as stateful
     from fluxen.spark.words import top as top
+    from fluxen.spark.words import union as union
 
 __all__ = ["__version__", *_PUBLIC]
 

@@ -186,6 +186,16 @@ def top_by_time(seed: int) -> Case:
     )
 
 
+def union(seed: int) -> Case:
+    """Rows that are late are there as well; some have no event time."""
+    batches = [[_on_the_second(table, missing=7) for table in batch] for batch in dense(seed, 3)]
+
+    def expected() -> list[dict[str, Any]]:
+        return [row for batch in batches for table in batch for row in table.to_pylist()]
+
+    return case_of(ft.union(3, SCHEMA, "ts", lateness=LATE), batches, expected)
+
+
 def own_operator(seed: int) -> Case:
     batches = dense(seed)
     mine = ft.distinct(SCHEMA, "k", "ts", within="1 second").stage.operator
@@ -244,6 +254,7 @@ CASES: dict[str, Maker] = {
     "last": last,
     "distinct": distinct,
     "top": top,
+    "union": union,
     "user code": user_code,
     "own operator": own_operator,
 }

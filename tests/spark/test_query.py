@@ -73,9 +73,26 @@ QUERIES = {
     "distinct rows": "SELECT DISTINCT s, n, k FROM a WHERE n > 0",
     "distinct rows of windows": """
         SELECT DISTINCT w, n FROM (SELECT k, window(ts, '10 seconds') AS w, count(*) AS n FROM a GROUP BY 1, 2)""",
+    "united windows and rows": """
+        SELECT 'a' AS x, k, count(*) AS n FROM a GROUP BY k, window(ts, '10 seconds')
+        UNION ALL SELECT 'b', k, n FROM b WHERE n > 1
+        UNION ALL SELECT s, max(k), count(*) FROM c GROUP BY s, window(ts, '5 seconds')""",
+    "windows of united windows": """
+        SELECT window(window_time(w), '20 seconds') AS ww, max(n) AS n FROM
+        (SELECT k, window(ts, '10 seconds') AS w, count(*) AS n FROM a GROUP BY 1, 2
+        UNION ALL SELECT k, window(ts, '5 seconds') AS w, count(*) AS n FROM b GROUP BY 1, 2) GROUP BY 1""",
+    "a join united with a stream, joined again": """
+        SELECT u.k, u.x, c.n FROM (SELECT a.k, a.ts, b.n AS x FROM a JOIN b ON a.k = b.k
+        AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 3 SECONDS UNION ALL SELECT k, ts, n FROM b WHERE n < 3) u
+        JOIN c ON c.k = u.k AND c.ts BETWEEN u.ts AND u.ts + INTERVAL 2 SECONDS""",
+    "distinct rows of united streams and results": """
+        SELECT s, n FROM b UNION SELECT s, n FROM (SELECT s, count(*) AS n FROM a GROUP BY s, window(ts, '9 seconds'))
+        """,
 }
 STAGES = {"another key is another stage": 2, "windows of windows": 2, "a window's maximum joined back": 2}
-STAGES |= {"windows joined": 3, "distinct rows of windows": 2}
+STAGES |= {"windows joined": 3, "distinct rows of windows": 2, "united windows and rows": 3}
+STAGES |= {"windows of united windows": 4, "a join united with a stream, joined again": 3}
+STAGES |= {"distinct rows of united streams and results": 3}
 
 
 def table(seed: str, batch: int) -> pa.Table:
@@ -216,7 +233,8 @@ REFUSED = {
         "columns of both inputs"
     ),
     "SELECT t.k FROM (SELECT k, max(n) AS n FROM a GROUP BY k) x RIGHT JOIN t ON x.k = t.k": "static table",
-    "SELECT s, count(*) FROM a GROUP BY s UNION ALL SELECT s, count(*) FROM b GROUP BY s": "UNION",
+    """SELECT m, count(*) FROM (SELECT max(n) AS m FROM a GROUP BY s UNION ALL SELECT n AS m FROM b)
+    GROUP BY m""": "running aggregates",
 }
 
 

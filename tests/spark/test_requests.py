@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import fluxen as fx
+import fluxen.testing as ft
 from fluxen.engine.options import AdaptOptions
 from fluxen.errors import ConfigError
 from fluxen.testing import feed
@@ -64,9 +66,12 @@ def test_a_rescale_that_no_epoch_has_seen_survives_a_restart(spark, tmp_path):
 
 
 def test_stages_share_a_sites_memory(spark, tmp_path):
-    assert AdaptOptions(memory_per_site="8m").shared_by(2).memory == 4 << 20
-    assert AdaptOptions(memory_per_site=["8m", "4m"]).shared_by(2).memory == (4 << 20, 2 << 20)
-    assert AdaptOptions().shared_by(2).memory is None
+    keeping = ft.distinct(pa.schema([("k", pa.int64())]), "k").stage.operator
+    passing = ft.union(2, pa.schema([("k", pa.int64())])).stage.operator
+    two = [keeping, passing, keeping]
+    assert AdaptOptions(memory_per_site="8m").shared_by(two).memory == 4 << 20
+    assert AdaptOptions(memory_per_site=["8m", "4m"]).shared_by(two).memory == (4 << 20, 2 << 20)
+    assert AdaptOptions().shared_by(two).memory is None
     query = fx.distinct(feed(spark, batches(1)), by=["k", "v"]).aggregate(by="k", n=fx.count())
     query = query.adapt(sites=2, partitions=8, memory_per_site="8m")
     writer = query.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path / "ck"))

@@ -18,7 +18,7 @@ def adaptations(
     stages: Sequence[Stage], options: AdaptOptions, *, remote: bool = False, guarded: bool = True
 ) -> list[Adaptation]:
     """`remote`: moving state means copying files; `guarded` as in `fluxen.control.keys.repartition`."""
-    share = options.shared_by(len(stages))
+    share = options.shared_by([stage.operator for stage in stages])
     return [
         Adaptation(
             policy=copy.deepcopy(options.policy),

@@ -14,6 +14,7 @@ from fluxen.control.plans.optimizer import Optimizer
 from fluxen.control.plans.replanning import MoveProtocol
 from fluxen.durations import microseconds
 from fluxen.errors import ConfigError
+from fluxen.operators.base import Operator
 from fluxen.partitioning.base import Partitioner
 from fluxen.partitioning.registry import PARTITIONERS
 from fluxen.policies.base import Policy
@@ -89,8 +90,9 @@ class AdaptOptions:
             shares = len(self.placement)
             Routing.even(partitions=max(self.partitions, shares), sites=shares).shared(self.placement)
 
-    def shared_by(self, stages: int) -> AdaptOptions:
-        """The same options with the part of the memory that each of so many stages has to itself."""
+    def shared_by(self, operators: Sequence[Operator]) -> AdaptOptions:
+        """The same options with the part of the memory that each stage has to itself; those without state need none."""
+        stages = sum(bool(operator.keeps("event time")) for operator in operators)
         if self.memory is None or stages < 2:
             return self
         given = [self.memory] if isinstance(self.memory, int) else list(self.memory)

@@ -25,6 +25,7 @@ from fluxen.operators.join.mway import Join, OutputColumn, pair_bounds
 from fluxen.operators.join.outer import OuterJoin, OuterShape, closing_bounds, preserved
 from fluxen.operators.join.probe import Bounds
 from fluxen.operators.join.tree import TreeJoin
+from fluxen.operators.union import Union
 from fluxen.operators.user_code import GroupOperator, runner
 
 
@@ -194,6 +195,16 @@ def deduplicated(
         untimed=time is not None,
     )
     return _row_stage(operator, schema, _listed(by), time, schema, lateness, bits, timed_only=False)
+
+
+def union(count: int, schema: pa.Schema, time: str | None = None, *, lateness: str = "0 seconds") -> LocalStage:
+    """As `fluxen.union`, of so many inputs."""
+    columns, keys = _whole(schema, time)
+    made = _row_stage(
+        Union(columns=columns, count=count, described={}), schema, list(keys), time, schema, lateness, 64, False
+    )
+    late = made.stage.lateness * count
+    return replace(made, stage=replace(made.stage, lateness=late), inputs=(schema,) * count, times=(time,) * count)
 
 
 def stateful(

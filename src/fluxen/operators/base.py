@@ -253,7 +253,8 @@ class Operator(ABC):
         return None
 
     def keeps(self, clock: str) -> list[str]:
-        """What the state is and when it goes, in a line for each kind; `clock` says what time is measured by."""
+        """What the state is and when it goes, in a line for each kind and none for no state; `clock` says what time is
+        measured by."""
         return ["what the operator keeps"]
 
     # ---- generations on disk

@@ -12,6 +12,7 @@ from fluxen.operators.join.mway import Join
 from fluxen.operators.join.outer import OuterJoin
 from fluxen.operators.join.tree import TreeJoin
 from fluxen.operators.top import Top
+from fluxen.operators.union import Union
 from fluxen.operators.user_code import Own, Stateful
 
 __all__ = ["OPERATORS"]
@@ -26,6 +27,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "last": LastRows,
     "distinct": Distinct,
     "top": Top,
+    "union": Union,
     "user code": Stateful,
     "own operator": Own,
 }

@@ -162,6 +162,12 @@ class Query:
 
         return distinct(self, by, time, within=within, lateness=lateness, ttl=ttl)
 
+    def union(self, *others: DataFrame | Query, time: str | None = None) -> Query:
+        """`fx.union` of this query's results and others, in the same micro-batch; for `time` see `aggregate`."""
+        from fluxen.spark.words import union
+
+        return union(self, *others, time=time)
+
     def top(self, by: Keys, n: int, order: Order, time: str | None = None, **options: Any) -> Query:
         """`fx.top` over this query's results, in the same micro-batch; for `time` see `aggregate`."""
         from fluxen.spark.words import top

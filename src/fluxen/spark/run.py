@@ -218,7 +218,7 @@ class Run:
 
 def _settings(query: Query) -> Settings:
     options = query.options
-    share = options.shared_by(len(query.plans))
+    share = options.shared_by([plan.stage.operator for plan in query.plans])
     cores: int = query.spark.sparkContext.defaultParallelism
     sites = options.sites if options.sites is not None else min(cores, options.partitions)
     check_sites(options, sites)

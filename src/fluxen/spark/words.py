@@ -22,6 +22,7 @@ from fluxen.spark.plan.base import Given, Keys, Length, StagePlan
 from fluxen.spark.plan.join import Between, JoinWords, join_stage
 from fluxen.spark.plan.rows import distinct_stage, stateful_stage
 from fluxen.spark.plan.top import Order, TopWords, top_stage
+from fluxen.spark.plan.union import union_stage
 from fluxen.spark.query import Query
 from fluxen.state.store import Store
 
@@ -196,6 +197,16 @@ def top(
     given = _streaming(stream, "the input of top()")
     words = TopWords(by=by, n=n, order=order, time=time, closes=closes, lateness=lateness, ttl=ttl)
     return _query([stream], top_stage(given, words))
+
+
+def union(*streams: DataFrame | Query, time: str | None = None, lateness: Length | None = None) -> Query:
+    """The rows of streams and of other queries' results, which have the same columns, as one stream.
+
+    `time` is an event time that all of them have; a stage behind goes by it as far as the input has come that is
+    behind the others. No row is late here. Streams alone are united as well by DataFrame.union, in Spark.
+    """
+    given = [_streaming(one, f"input {number} of union()") for number, one in enumerate(streams, start=1)]
+    return _query(streams, union_stage(given, time, lateness))
 
 
 def stateful(stream: DataFrame | Query, by: Keys | None, operator: Any, time: str | None = None) -> Query:

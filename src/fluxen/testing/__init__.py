@@ -10,7 +10,7 @@ from typing import Any
 
 from fluxen.local.aggregates import aggregate
 from fluxen.local.engine import LocalEngine, LocalStage
-from fluxen.local.stages import deduplicated, distinct, join, stateful
+from fluxen.local.stages import deduplicated, distinct, join, stateful, union
 from fluxen.local.top import top
 from fluxen.testing import oracle
 from fluxen.testing.clock import FakeClock
@@ -31,6 +31,7 @@ __all__ = [
     "oracle",
     "stateful",
     "top",
+    "union",
 ]
 
 

@@ -203,8 +203,8 @@ def _carrying(maker: Maker, plan: Any, attribute: Any) -> Any:
 
 
 def definition(plan: Any, number: int) -> Any:
-    """What a column is computed from, below this node; the column itself where it comes as it is."""
-    while True:
+    """What a column is computed from, below this node; None where it comes as it is, or from several places."""
+    while plan.nodeName() != "Union":
         if plan.nodeName() in ("Project", "Aggregate"):
             entries = plan.projectList() if plan.nodeName() == "Project" else plan.aggregateExpressions()
             found = next((one for one in items(entries) if identifier(one) == number), None)
@@ -221,6 +221,7 @@ def definition(plan: Any, number: int) -> Any:
         plan = next((child for child in children if number in {identifier(a) for a in items(child.output())}), None)
         if plan is None:
             return None
+    return None
 
 
 def struct_end(attribute: Any) -> bool:

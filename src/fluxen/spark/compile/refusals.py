@@ -76,8 +76,6 @@ def check_between(node: Any) -> None:
     name = str(node.nodeName())
     if name in _INSTEAD:
         raise refused(_shown(node), node, _INSTEAD[name])
-    if name == "Union":
-        raise refused("UNION above a stateful operator", node, "unite the streams first, or run two queries")
     if name == "EventTimeWatermark":
         raise refused(
             "withWatermark() above a stateful operator", node, "its results have event times already; leave it out"

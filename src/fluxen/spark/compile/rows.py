@@ -1,10 +1,10 @@
-"""Stages that give rows back as they came: duplicates dropped, and the first rows of each key."""
+"""Stages that give rows back as they came: duplicates dropped, the first rows of each key, several inputs as one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluxen.spark.catalyst import DELAY, event_timed, identifier, is_attribute, items
 from fluxen.spark.compile.closing import check_times, clock_of, some_time
@@ -14,8 +14,9 @@ from fluxen.spark.compile.refusals import refused
 from fluxen.spark.plan.base import StagePlan
 from fluxen.spark.plan.rows import Expiry, deduplicated_stage
 from fluxen.spark.plan.top import TopWords, top_stage
+from fluxen.spark.plan.union import union_stage
 
-__all__ = ["deduplicated", "first_rows", "is_top"]
+__all__ = ["deduplicated", "first_rows", "is_top", "united"]
 
 _AT_MOST = {"LessThanOrEqual": 0, "LessThan": -1, "EqualTo": 0}
 _AT_LEAST = {"GreaterThanOrEqual": 0, "GreaterThan": -1, "EqualTo": 0}
@@ -154,3 +155,54 @@ def _most(node: Any, rank: int) -> int:
 def _ordered(columns: _Columns, order: Any) -> tuple[str, str]:
     direction = _DIRECTIONS[str(order.direction().sql()), str(order.nullOrdering().sql())]
     return columns.read(order.child()), direction
+
+
+# ---- UNION
+
+
+def united(node: Any, pieces: Sequence[Piece], columns: Sequence[tuple[Any, Sequence[Any]]]) -> Piece:
+    """UNION ALL, given for each column that is read what it is called above, and what it is in each piece."""
+    names, taken = Names(), []
+    for above, below in columns:
+        taken.append((names.new(above.name()), above, below))
+    clock, ends = _common_time(pieces, taken, names)
+    given = []
+    for at, piece in enumerate(pieces):
+        read = [(below[at], name) for name, _, below in taken]
+        if clock is not None and clock.window:
+            piece, end = clock.found[at]
+            read.append((end, clock.name))
+        given.append(piece.given(read))
+    stage = union_stage(given, None if clock is None else clock.name)
+    check_times(node, stage)
+    results = tuple((name, above) for name, above, _ in taken)
+    results += tuple((clock.name, end) for end in ends.values() if clock is not None)
+    maker = pieces[0].maker
+    leaf = maker.leaf([attribute for _, attribute in results], streaming=True)
+    return Piece(maker=maker, plan=leaf, node=node, stage=stage, results=results, ends=ends)
+
+
+class _Common(NamedTuple):
+    """An event time that all inputs of a union have."""
+
+    name: str
+    window: bool = False
+    found: Sequence[tuple[Piece, Any]] = ()
+    """per input, where it is a window: when that ends, and the piece that has it"""
+
+
+def _common_time(
+    pieces: Sequence[Piece], columns: Sequence[tuple[str, Any, Sequence[Any]]], names: Names
+) -> tuple[_Common | None, dict[int, Any]]:
+    """The first column that is an event time of every input, and when it ends where it is a window."""
+    for name, above, below in sorted(columns, key=lambda column: struct_end(column[1])):
+        if not all(piece.timed(one) for piece, one in zip(pieces, below)):
+            continue
+        if not struct_end(above):
+            return _Common(name), {}
+        found = [piece.end(one) for piece, one in zip(pieces, below)]
+        if all(one is not None for one in found):
+            common = _Common(names.new(f"{name}_end"), True, [one for one in found if one is not None])
+            piece, end = common.found[0]
+            return common, {identifier(above): piece.maker.alias(end, common.name).toAttribute()}
+    return None, {}

@@ -16,7 +16,7 @@ from fluxen.spark.compile.joins import inner_join, other_join
 from fluxen.spark.compile.normal import normalised
 from fluxen.spark.compile.pieces import Piece, struct_end, told
 from fluxen.spark.compile.refusals import check_between, check_source, check_static, refused
-from fluxen.spark.compile.rows import deduplicated, first_rows, is_top
+from fluxen.spark.compile.rows import deduplicated, first_rows, is_top, united
 from fluxen.spark.plan.base import Shape, StagePlan
 
 __all__ = ["Compiled", "compiled"]
@@ -99,6 +99,8 @@ class _Walk:
             (below,) = items(children[0].children())
             read = needed | identifiers(node) | identifiers(children[0])
             return first_rows(node, self._input(below, read), read)
+        if name == "Union":
+            return self._union(node, needed, last)
         if name in _STATEFUL:
             raise refused(name, node, "it is not among the stateful operators that fluxen knows")
         check_between(node)
@@ -131,6 +133,20 @@ class _Walk:
         (child,) = items(node.children())
         return aggregated(node, self._input(child, identifiers(node)), self.emit if last else "append")
 
+    def _union(self, node: Any, needed: set[int], last: bool) -> Piece:
+        """Rows of streams and of stages; where nothing stateful is above, results may change later."""
+        inputs = _branches(node)
+        read = [
+            (above, below)
+            for above, *below in zip(items(node.output()), *(items(one.output()) for one in inputs))
+            if identifier(above) in needed or event_timed(above)
+        ]
+        pieces = []
+        for at, one in enumerate(inputs):
+            wanted = {identifier(below[at]) for _, below in read}
+            pieces.append(self.piece(one, wanted, last=True) if last else self._input(one, wanted))
+        return united(node, pieces, read)
+
     def _join(self, node: Any, needed: set[int]) -> Piece:
         how = _JOINS.get(str(node.joinType().sql()))
         if how is None:
@@ -157,6 +173,14 @@ def _has_state(node: Any) -> bool:
     if node.nodeName() in _STATEFUL or (node.nodeName() == "Join" and all(child.isStreaming() for child in children)):
         return True
     return any(_has_state(child) for child in children)
+
+
+def _branches(union: Any) -> list[Any]:
+    """The inputs of unions one below the other."""
+    found = []
+    for child in items(union.children()):
+        found += _branches(child) if child.nodeName() == "Union" and not child.byName() else [child]
+    return found
 
 
 def _on(join: Any) -> list[Any]:
