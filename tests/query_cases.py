@@ -111,6 +111,7 @@ def query_cases(draw: Any) -> QueryCase:
     if not joins and not groups:
         groups = _groups(draw, timed, always=True)
     computed = draw(st.booleans()) and not groups
+    united = bool(joins) and joins[0][0] not in ("right", "full") and draw(st.integers(0, 2)) == 0
 
     def build(streams: list[Any]) -> Any:
         from pyspark.sql import functions as F
@@ -122,6 +123,9 @@ def query_cases(draw: Any) -> QueryCase:
         whole = made[0]
         for (how, condition), right in zip(joins, made[1:]):
             whole = whole.join(right, F.expr(condition), how)
+        if united:
+            columns = [F.expr(f"s0.{name}") for name in SCHEMA.names]
+            whole = whole.select(*columns).union(made[-1].select(*SCHEMA.names)).alias("s0")
         for step in groups:
             whole = step[1](whole)
         if computed:
@@ -129,6 +133,7 @@ def query_cases(draw: Any) -> QueryCase:
         return whole if groups or computed else _named_apart(whole)
 
     steps = [f"{len(tables)} streams, {batches} batches, filters {filters}", *(f"{how}: {on}" for how, on in joins)]
+    steps += ["united with the last stream"] if united else []
     return QueryCase(tables=tables, steps=[*steps, *(words for words, _ in groups)], build=build)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import functions as F
 
 import fluxen as fx
 from fluxen.errors import QueryError
@@ -16,6 +18,7 @@ from fluxen.testing import feed, feeds, oracle
 from tests.spark.rows import TIME, events
 
 pytestmark = pytest.mark.spark
+AGGREGATED = {"n": fx.count(), "total": fx.sum("v")}
 
 
 def batch(seed: int, rows: int, start: int) -> pa.Table:
@@ -206,3 +209,30 @@ def test_row_checksums_of_the_shuffle_stay_on_where_a_map_task_may_differ_when_r
         setting = f"spark.sql.shuffle.orderIndependentChecksum.{name}"
         assert run._runtime.session.conf.get(setting, "true") == checked
         assert spark.conf.get(setting, "true") == "true", "the user's own session is left alone"
+
+
+def test_a_union_is_as_far_as_its_slowest_input(spark, drain, collected):
+    """Rows without a partner come out seconds after the stream they are united with; in its windows none is late."""
+    a, b = ([batch(seed + i, 30, 10 * i) for i in range(4)] for seed in (11, 17))
+    streams = feeds(spark, {"a": a, "b": b})
+    alone = fx.join(streams, on="k", time="ts", within="6 seconds", how="anti")
+    united = alone.select(F.col("k"), F.col("a_ts").alias("ts"), F.col("a_v").alias("v")).union(streams["b"], time="ts")
+    query = united.aggregate(by="k", time="ts", window="2 seconds", n=fx.count(), total=fx.sum("v"))
+    run = drain(query.adapt(sites=2, partitions=8), collected, endOfInput=True)
+    left, right = (pa.concat_tables(tables).to_pylist() for tables in (a, b))
+    near = timedelta(seconds=6)
+    single = [x for x in left if not any(x["k"] == y["k"] and abs(x["ts"] - y["ts"]) <= near for y in right)]
+    assert single
+    expected = oracle.tumbling(
+        [pa.Table.from_pylist([*single, *right], a[0].schema)], ["k"], "ts", 2_000_000, 0, AGGREGATED, everything=True
+    )
+    assert collected.canonical() == oracle.canonical_rows(expected)
+    assert all(site["late"] == 0 for epoch in run.epochs for stage in epoch["stages"] for site in stage["sites"])
+
+
+def test_inputs_of_a_union_have_the_same_columns(spark):
+    rows = feed(spark, [batch(1, 5, 0)])
+    with pytest.raises(QueryError, match=r"input 2 of union\(\) has the columns k bigint, ts timestamp, the first one"):
+        fx.union(rows, rows.select("k", "ts"))
+    with pytest.raises(QueryError, match="two inputs or more"):
+        fx.union(rows)
