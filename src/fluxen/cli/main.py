@@ -21,6 +21,7 @@ __all__ = ["main"]
 COMMANDS = {
     "demo": "the main job on an embedded Spark, live in the terminal",
     "run": "run a query described in a TOML file",
+    "init": "write a commented query file with some input",
     "inspect": "show what a checkpoint holds and verify it",
     "bench": "measure against Spark's own operators on the same files",
     "figure": "reproduce a figure of a paper",

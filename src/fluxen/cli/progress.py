@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ class Tracker:
     """when the run started, then when its last epoch was seen"""
     seen: list[Seen] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
+    stopped: bool = False
+    """whether somebody asked for its end"""
 
     def update(self, epochs: Sequence[Json], now: float) -> list[Seen]:
         """Take in a run's recent epochs; the ones not seen before. Several at once share the time since the last."""
@@ -98,27 +101,48 @@ def _seen(entry: Json, seconds: float) -> Seen:
     )
 
 
-def follow(run: Any, title: str, console: Console, *, plain: bool, seconds: float | None = None) -> Tracker:
-    """Show `run` until it ends, or stop it after so many seconds; raises what ended it."""
+def follow(
+    run: Any,
+    title: str,
+    console: Console,
+    *,
+    plain: bool,
+    seconds: float | None = None,
+    asked: threading.Event | None = None,
+) -> Tracker:
+    """Show `run` until it ends, or stop it after so many seconds, or when asked to; raises what ended it."""
     tracker = Tracker(time.monotonic())
     if plain or not console.is_terminal:
         console.print(title, markup=False, highlight=False)
-        _poll(run, tracker, lambda fresh: _print(console, fresh), seconds)
-        return tracker
-    with Live(view(title, tracker), console=console, refresh_per_second=8) as live:
-        _poll(run, tracker, lambda fresh: live.update(view(title, tracker)), seconds)
+        _poll(run, tracker, lambda fresh: _print(console, fresh), seconds, asked)
+    else:
+        with Live(view(title, tracker), console=console, refresh_per_second=8) as live:
+            _poll(run, tracker, lambda fresh: live.update(view(title, tracker)), seconds, asked)
+    tracker.stopped = asked is not None and asked.is_set() and run.isActive
+    if tracker.stopped:
+        console.print("finishing the batch under way; press Ctrl-C again to stop at once", markup=False)
+        run.finish()
+        tracker.update(run.epochs, time.monotonic())
     return tracker
 
 
-def _poll(run: Any, tracker: Tracker, show: Callable[[list[Seen]], object], seconds: float | None) -> None:
+def _poll(
+    run: Any,
+    tracker: Tracker,
+    show: Callable[[list[Seen]], object],
+    seconds: float | None,
+    asked: threading.Event | None,
+) -> None:
     deadline = None if seconds is None else time.monotonic() + seconds
     ended = False
     while not ended:
         ended = run.awaitTermination(POLL_SECONDS)
         fresh = tracker.update(run.epochs, time.monotonic())
         if fresh:
-            tracker.events = adaptations(run.events)[-SHOWN_EVENTS:]
+            tracker.events = adaptations(run.events)
             show(fresh)
+        if asked is not None and asked.is_set():
+            return
         if not ended and deadline is not None and time.monotonic() > deadline:
             run.stop()
             return
@@ -155,7 +179,9 @@ def view(title: str, tracker: Tracker) -> RenderableType:
     )
     rates = Text(f"  {sparkline([seen.rate for seen in tracker.seen[-60:]])}  epoch {newest.epoch}", style="green")
     parts: list[RenderableType] = [Text(title, style="bold"), numbers, rates, _bars(newest)]
-    parts.extend(Text(f"  {event_line(event)}", style="yellow", overflow="ellipsis") for event in tracker.events)
+    parts.extend(
+        Text(f"  {event_line(event)}", style="yellow", overflow="ellipsis") for event in tracker.events[-SHOWN_EVENTS:]
+    )
     return Group(*parts)
 
 

@@ -8,12 +8,16 @@ until its input ends or Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from fluxen.cli.progress import follow
+from fluxen.arrays import Json
+from fluxen.cli.interrupts import asked_to_stop
+from fluxen.cli.progress import Tracker, event_line, follow
 from fluxen.cli.query_file import QueryFile, read_query
 from fluxen.cli.scratch import LOG, scratch
 from fluxen.state.claim import refuse_if_held
@@ -32,6 +36,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("file", metavar="FILE", help="the query, a TOML or SQL file")
     parser.add_argument("--plain", action="store_true", help="one line per micro-batch instead of a live view")
+    parser.add_argument("--json", action="store_true", help="at the end print one JSON object on stdout")
     parser.add_argument("--check", action="store_true", help="check the file without starting Spark")
     parser.set_defaults(run=run)
     return parser
@@ -43,12 +48,37 @@ def run(args: argparse.Namespace) -> int:
         print(f"{args.file}: {', '.join(query.sources)} -> {' -> '.join(query.steps)} -> {query.sink['format']}")
         return 0
     refuse_if_held(Store(query.sink["checkpoint"]))  # before Spark takes its seconds to start
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     with scratch("run") as work:
-        _run(query, work / LOG, Console(stderr=True, highlight=False, soft_wrap=True), plain=args.plain)
-    return 0
+        tracker = _run(query, work / LOG, console, plain=args.plain)
+    rows, results = tracker.total("rows"), tracker.total("results")
+    console.print(f"{query.name}: {rows:,} rows, {results:,} results in {len(tracker.seen)} epochs")
+    if args.json:
+        sys.stdout.write(json.dumps(_summary(query, tracker)) + "\n")
+    if not tracker.stopped:
+        return 0
+    where, again = query.sink["checkpoint"], f"fluxen run {args.file}"
+    console.print(f"stopped; everything shown is committed in {where}, `{again}` goes on from there", markup=False)
+    return 130
 
 
-def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> None:
+def _summary(query: QueryFile, tracker: Tracker) -> Json:
+    last = tracker.seen[-1] if tracker.seen else None
+    return {
+        "name": query.name,
+        "checkpoint": query.sink["checkpoint"],
+        "stopped": tracker.stopped,
+        "epochs": len(tracker.seen),
+        "last_epoch": None if last is None else last.epoch,
+        "rows": tracker.total("rows"),
+        "results": tracker.total("results"),
+        "late": tracker.total("late"),
+        "state_bytes": 0 if last is None else last.state_bytes,
+        "events": [event_line(event) for event in tracker.events],
+    }
+
+
+def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> Tracker:
     from fluxen.spark.cli_session import explained, quiet_session
     from fluxen.spark.from_config import start
 
@@ -56,11 +86,10 @@ def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> None:
         try:
             run = start(spark, query)
             try:
-                tracker = follow(run, query.name, console, plain=plain)
+                with asked_to_stop() as asked:  # Spark's session has a handler of its own that it would replace
+                    return follow(run, query.name, console, plain=plain, asked=asked)
             finally:
                 if run.isActive:
                     run.stop()
         except Exception as error:
             raise explained(error, log) from error
-    rows, results = tracker.total("rows"), tracker.total("results")
-    console.print(f"{query.name}: {rows:,} rows, {results:,} results in {len(tracker.seen)} epochs")

@@ -182,11 +182,15 @@ class Run:
 
     def cleanup(self) -> None:
         """Emit what spilled generations still owe, now, between two batches; does nothing if they owe nothing."""
+        self._await_commit()
+        if self.isActive:
+            self._loop.cleanup()
+
+    def _await_commit(self) -> None:
+        """Wait for the batch under way, if there is one."""
         planned = planned_batch(self._loop.store)
         while self.isActive and self._loop.epoch.batch < planned:  # a batch under way has its epoch's number already
             self._done.wait(0.05)
-        if self.isActive:
-            self._loop.cleanup()
 
     def exception(self) -> BaseException | None:
         """What ended the query, as a FluxenError where fluxen raised it; None while it runs or after a good end."""
@@ -214,6 +218,12 @@ class Run:
         self._stopped.set()
         self._stream.stop()
         self._done.wait(60)
+
+    def finish(self) -> None:
+        """Stop when the batch under way is committed, so that a later start has nothing to repeat."""
+        self._stopped.set()
+        self._await_commit()
+        self.stop()
 
 
 def _settings(query: Query) -> Settings:
