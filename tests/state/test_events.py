@@ -63,3 +63,17 @@ def test_a_crash_while_rolling_up_loses_and_doubles_nothing(tmp_path, crash):
     again = EventLog(Store(str(tmp_path)))
     again.note(number + 1, [event(number + 1)])
     assert [entry["id"] for entry in again.read()] == list(range(log.SMALL + 1))
+
+
+@pytest.mark.parametrize("busy", [1, 5, 40])
+def test_the_log_is_as_long_whatever_an_epoch_brings(tmp_path, monkeypatch, busy):
+    monkeypatch.setattr(log, "SMALL", 8)
+    monkeypatch.setattr(log, "ROLLED", 20)
+    monkeypatch.setattr(log, "MOST", 60)
+    writer = EventLog(Store(str(tmp_path)))
+    kept = []
+    for number in range(600 // busy):
+        writer.note(number, [event(number, id=busy * number + one) for one in range(busy)])
+        kept.append(len(writer.read()))
+    assert max(kept) <= log.MOST + log.SMALL + busy
+    assert min(kept[len(kept) // 2 :]) >= log.MOST - log.ROLLED - busy

@@ -1,6 +1,6 @@
 """The log of a query's adaptations in its checkpoint: bounded, however long the query runs.
 
-An epoch with events writes `events/<epoch>.json`. Every `SMALL` of these are rolled up into one file,
+An epoch with events writes `events/<epoch>.json`. When these hold `SMALL` entries they are rolled up into one file,
 `events/<first epoch>-<last epoch>-<entries>.json`, to which the next ones are added until it has `ROLLED` entries;
 beyond `MOST` entries or `MOST_BYTES` the oldest rolled files are deleted. A crash in the middle leaves files that a
 rolled one covers, which readers pass over and the next roll deletes.
@@ -21,7 +21,7 @@ __all__ = ["EVENTS", "EventLog"]
 
 EVENTS = "events"
 SMALL = 64
-"""Files of single epochs that are rolled up at a time."""
+"""Entries in files of single epochs that are rolled up at a time."""
 ROLLED = 1_000
 """Entries of a rolled file that nothing is added to any more."""
 MOST = 10_000
@@ -53,18 +53,18 @@ class EventLog:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._rolled: dict[str, list[Json]] = {}  # contents of rolled files, which never change
-        self._small: int | None = None  # files of single epochs; None before they have been counted
+        self._small: int | None = None  # entries in files of single epochs; None before they have been counted
 
     def note(self, epoch: int, events: list[Json]) -> None:
         """Keep an epoch's events; what an attempt of it before a crash has noted does not count."""
         if not events:
             return
         if self._small is None:
-            self._small = sum(file.entries == 0 for file in self._files())
+            self._small = self._waiting()
         if self._small >= SMALL:
             self._roll(epoch)
         self.store.replace(f"{EVENTS}/{epoch:010d}.json", seal({"events": events}))
-        self._small += 1
+        self._small += len(events)
 
     def read(self, damaged: Callable[[str, DamagedError], None] | None = None) -> list[Json]:
         """All events that are kept, oldest first; a damaged file is reported to `damaged`, or raised."""
@@ -115,7 +115,11 @@ class EventLog:
             name = f"{taken[0].first:010d}-{taken[-1].last:010d}-{len(events):06d}.json"
             self.store.create(f"{EVENTS}/{name}", seal({"events": events}))
         self._forget()
-        self._small = sum(file.entries == 0 for file in self._files())
+        self._small = self._waiting()
+
+    def _waiting(self) -> int:
+        """Entries that have not been rolled up."""
+        return sum(len(self._readable(file, {})) for file in self._current() if file.entries == 0)
 
     def _forget(self) -> None:
         """Delete what a rolled file covers, and the oldest rolled files beyond the bounds."""
