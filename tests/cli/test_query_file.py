@@ -57,6 +57,16 @@ def test_a_file_says_everything_a_query_needs(tmp_path: Path) -> None:
     assert query.steps == ["join", "aggregate"]
 
 
+def test_top_comes_last_and_has_its_order_as_pairs_or_columns_by_themselves(tmp_path: Path) -> None:
+    top = "[top]\nby = 'k'\nn = 3\norder = [['n', 'desc'], 'low']\n"
+    query = read_query(write(tmp_path, top + WHOLE.removeprefix('\nname = "cheapest"')))
+    assert query.top == {"by": "k", "n": 3, "order": [("n", "desc"), "low"]}
+    assert query.steps == ["join", "aggregate", "top"]
+    query = read_query(write(tmp_path, WHOLE + top.replace("[['n', 'desc'], 'low']", "'low'")))
+    assert query.top is not None
+    assert query.top["order"] == ["low"]
+
+
 def test_check_reads_the_file_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(write(tmp_path, WHOLE)), "--check"]) == 0
     assert "a, b -> join -> aggregate -> parquet" in capsys.readouterr().out
@@ -77,6 +87,11 @@ def test_check_reads_the_file_and_starts_nothing(tmp_path: Path, capsys: pytest.
         ('processingTime = "5 seconds"', "once = true\navailableNow = true", "takes one of"),
         ("[join]", "[distinct]\nby = 'k'\n[join]", "use one of them"),
         ("name =", "name", "is not TOML"),
+        ("[adapt]", "[top]\nby = 'k'\norder = 'n'\n[adapt]", "[top] needs n: how many"),
+        ("[adapt]", "[top]\nby = 'k'\nn = 3\n[adapt]", "[top] needs order: columns with directions"),
+        ("[adapt]", "[top]\nby = 'k'\nn = 3\norder = [['n', 'desc', 'x']]\n[adapt]", "or pairs such as"),
+        ("[adapt]", "[top]\nby = 'k'\nn = 3\norder = 7\n[adapt]", "got 7"),
+        ("[adapt]", "[top]\nrows = 3\n[adapt]", "unknown key 'rows'"),
     ],
 )
 def test_a_mistake_is_named_in_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -51,6 +51,22 @@ def test_a_query_file_runs_to_its_end_and_again_from_its_checkpoint(
     assert main(["inspect", str(query.parent / "checkpoint")]) == 0
 
 
+def test_the_first_rows_of_each_key_alone_and_after_windows(spark: Any, query: Path) -> None:
+    aggregate = QUERY[QUERY.index("[aggregate]") : QUERY.index("[adapt]")]
+    query.write_text(QUERY.replace(aggregate, "[top]\nby = 'user'\nn = 2\norder = [['value', 'desc']]\n"))
+    assert main(["run", str(query), "--plain"]) == 0
+    found = {(row["user"], row["rank"]): row["value"] for row in pq.read_table(query.parent / "out").to_pylist()}
+    assert found == {(f"u{i}", rank): 27 + i - 3 * (rank - 1) for i in range(3) for rank in (1, 2)}
+
+    windows = "[aggregate]\nby = 'user'\ntime = 'ts'\nwindow = '20 seconds'\nvalues = { high = 'max(value)' }\n"
+    first = "[top]\nby = 'window'\nn = 1\norder = [['high', 'desc']]\n"
+    whole = QUERY.replace(aggregate, windows + first).replace('"out"', '"out2"').replace('"checkpoint"', '"second"')
+    query.write_text(whole)
+    assert main(["run", str(query), "--plain"]) == 0
+    rows = pq.read_table(query.parent / "out2").to_pylist()
+    assert [(row["user"], row["high"], row["window"]["end"].second) for row in rows] == [("u1", 19, 20)]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -213,6 +213,7 @@ def check_traits(operator: Operator) -> None:
     marks_ = (5 * SECOND,) * operator.inputs
     assert len(operator.horizons(marks_, marks_)) == operator.sides >= 1
     assert operator.emits in ("append", "update")
+    assert not operator.result_key or operator.emits == "update"
     assert operator.division in ("results", "windows", "keys")
     assert isinstance(operator.resources, Resources)
     life = operator.lifetime()

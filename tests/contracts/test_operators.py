@@ -15,9 +15,10 @@ import pytest
 import fluxen as fx
 import fluxen.operators
 import fluxen.testing as ft
-from fluxen.operators.base import Operator, Wrapped
+from fluxen.operators.base import Operator
 from fluxen.operators.join.outer import HOWS
 from fluxen.operators.registry import OPERATORS
+from fluxen.operators.wrapped import Wrapped
 from fluxen.testing import oracle
 from tests.cases import SECOND, Case
 from tests.contracts.operators import (

@@ -68,6 +68,36 @@ def test_rows_of_a_key_are_processed_in_the_order_of_their_batches(tmp_path):
     assert oracle.canonical_rows(pa.concat_tables(found).to_pylist()) == oracle.canonical_rows(expected)
 
 
+@pytest.mark.parametrize(
+    ("stage", "key", "value"),
+    [
+        pytest.param(ft.aggregate(SCHEMA, "k", n=fx.sum("v")), ["k"], "n", id="running"),
+        pytest.param(
+            ft.aggregate(SCHEMA, "k", "ts", window="10 seconds", emit="update", n=fx.sum("v")),
+            ["k", "window"],
+            "n",
+            id="window in update mode",
+        ),
+        pytest.param(ft.top(SCHEMA, "k", 1, [("v", "desc")]), ["k", "rank"], "v", id="top"),
+    ],
+)
+def test_a_batch_that_catches_up_brings_one_update_per_key_the_last(tmp_path, stage, key, value):
+    """Batches 1 and 2 change what batch 0 left waiting; with time at last all three are processed in one."""
+    batches = [rows(list(range(12)), at, amount) for at, amount in ((5, 1), (6, 10), (7, 100))]
+    now = [slow()]
+    query = bench(tmp_path, stage, clock=lambda: next(now[0]))
+    before = [query.step(number, [table]) for number, table in enumerate(batches)]
+    arrivals = query.epoch.stages[0].waiting
+    assert len(arrivals) > 1
+    now[0] = itertools.repeat(0.0)
+    caught_up = query.flush()
+    assert not query.flush_due()
+    named = [tuple(str(row[column]) for column in key) for row in caught_up.to_pylist()]
+    assert len(named) == len(set(named)) > 0
+    final = {row["k"]: row[value] for table in [*before, caught_up] for row in table.to_pylist()}
+    assert final == dict.fromkeys(range(12), 100 if value == "v" else 111)
+
+
 def test_a_full_buffer_is_back_pressure(tmp_path):
     query = bench(tmp_path, LAST, SkewBuffer(seconds=1.0, bytes=1, piece_rows=1))
     assert query.step(0, [rows(list(range(20)), 0)]).num_rows == 20

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.operators.base import Results, SiteInput, Wrapped
+from fluxen.operators.base import Results, SiteInput
+from fluxen.operators.wrapped import Wrapped
 from fluxen.site.context import SiteContext, SkewBuffer
 from fluxen.site.task import run_site
 from fluxen.state.record import SiteRecord, read_records

@@ -36,6 +36,26 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
     "static beside stream": (lambda s, o, t: fx.join({"a": s, "b": t}, on="k"), QueryError, "'b' is static"),
     "no DataFrame": (lambda s, o, t: fx.distinct([1], by="k"), QueryError, "must be a DataFrame or a Query, got list"),
     "no DataFrame in join": (lambda s, o, t: fx.join({"a": s, "b": 1}, on="k"), QueryError, "'b' must be a DataFrame"),
+    "aggregate over changing results": (
+        lambda s, o, t: fx.aggregate(s, by="k", **n()).aggregate(by="n", m=fx.count()),
+        QueryError,
+        "the input of aggregate.. is a query whose results change later",
+    ),
+    "top over changing results": (
+        lambda s, o, t: fx.aggregate(s, by=["k", "v"], **n()).where("n > 1").top("k", 1, [("n", "desc")]),
+        QueryError,
+        "the input of top.. is a query whose results change later",
+    ),
+    "distinct over changing results": (
+        lambda s, o, t: fx.top(s, "k", 1, [("v", "desc")]).distinct(by="v"),
+        QueryError,
+        "the input of distinct.. is a query whose results change later",
+    ),
+    "join with changing results": (
+        lambda s, o, t: fx.join({"a": s, "b": fx.aggregate(s, by="k", **n())}, on="k"),
+        QueryError,
+        "input 'b' is a query whose results change later",
+    ),
     "window without time": (lambda s, o, t: fx.aggregate(s, by="k", window="1 s", **n()), QueryError, "event time"),
     "within without time": (lambda s, o, t: fx.join({"a": s, "b": s}, on="k", within="1 s"), QueryError, "event time"),
     "first without time": (lambda s, o, t: fx.aggregate(s, by="k", x=fx.first("v")), QueryError, "event time"),

@@ -53,20 +53,14 @@ def test_a_second_stage_aggregates_the_results_of_the_first(spark, drain, collec
 def test_three_stages_follow_each_other_in_one_micro_batch(spark, drain, collected):
     rows = [batch(seed, 30, 0) for seed in (3, 4)]
     distinct = fx.distinct(feed(spark, rows), by=["k", "v"])
-    query = distinct.aggregate(by="k", n=fx.count()).aggregate(by="n", keys=fx.count())
+    parity = distinct.distinct(by="v").withColumn("odd", F.col("v") % 2)
+    query = parity.aggregate(by="odd", n=fx.count(), total=fx.sum("v"))
     drain(query.adapt(sites=2, partitions=8), collected)
     assert collected.calls == [0, 1]
-    changes: dict[int, int] = {}
-    seen: dict[int, set[int]] = {}
-    for table in rows:
-        fresh: dict[int, set[int]] = {}
-        for row in table.to_pylist():
-            if row["v"] not in seen.get(row["k"], set()):
-                fresh.setdefault(row["k"], set()).add(row["v"])
-        for key, values in fresh.items():
-            seen[key] = seen.get(key, set()) | values
-            changes[len(seen[key])] = changes.get(len(seen[key]), 0) + 1
-    assert {row["n"]: row["keys"] for row in collected.rows} == changes
+    values = {row["v"] for table in rows for row in table.to_pylist()}
+    expected = {odd: [v for v in values if v % 2 == odd] for odd in (0, 1)}
+    found = {row["odd"]: (row["n"], row["total"]) for row in collected.rows}
+    assert found == {odd: (len(them), sum(them)) for odd, them in expected.items() if them}
 
 
 class Totals:

@@ -26,7 +26,9 @@ else:
 
 __all__ = ["QueryFile", "read_query"]
 
-_TABLES = ("name", "session", "sources", "join", "distinct", "aggregate", "adapt", "sink", "trigger")
+_STEPS = {"join": ("on",), "distinct": ("by",), "aggregate": ("by",), "top": ("by", "n", "order")}
+"""the tables that say what to compute, in the order in which they follow each other, and what each must name"""
+_TABLES = ("name", "session", "sources", *_STEPS, "adapt", "sink", "trigger")
 _KEYS = {
     "session": ("master", "settings"),
     "source": ("format", "path", "schema", "options", "watermark"),
@@ -34,6 +36,7 @@ _KEYS = {
     "join": ("on", "time", "within", "between", "lateness", "idle", "plan", "ttl", "how"),
     "distinct": ("by", "time", "within", "lateness", "ttl"),
     "aggregate": ("by", "time", "window", "slide", "session", "emit", "last", "lateness", "ttl", "values"),
+    "top": ("by", "n", "order", "time", "closes", "lateness", "ttl"),
     "adapt": (*(field.name for field in fields(AdaptOptions)), "balance"),
     "sink": ("format", "path", "checkpoint", "partition_by", "options"),
     "trigger": ("availableNow", "processingTime", "once"),
@@ -53,6 +56,7 @@ class QueryFile:
     distinct: Json | None
     aggregate: Json | None
     aggregates: dict[str, Aggregate]
+    top: Json | None
     adapt: Json
     sink: Json
     trigger: Json
@@ -63,8 +67,7 @@ class QueryFile:
     def steps(self) -> list[str]:
         if self.sql is not None:
             return ["SQL"]
-        named = {"join": self.join, "distinct": self.distinct, "aggregate": self.aggregate}
-        return [name for name, table in named.items() if table is not None]
+        return [name for name in _STEPS if getattr(self, name) is not None]
 
 
 def read_query(path: Path) -> QueryFile:
@@ -99,10 +102,11 @@ def _query(data: Json, path: Path, sql: str | None = None) -> QueryFile:
     base = path.resolve().parent
     session = _table(data, "session")
     sources = {name: _source(name, table, base) for name, table in _sources(data).items()}
-    joined, distinct, aggregate = (_optional(data, name) for name in ("join", "distinct", "aggregate"))
+    steps = {name: _table(data, name) for name in _STEPS if name in data}
+    joined, distinct, aggregate, top = map(steps.get, _STEPS)
     if sql is None:
-        _check_steps(sources, joined, distinct, aggregate)
-    elif joined is not None or distinct is not None or aggregate is not None:
+        _check_steps(sources, steps)
+    elif steps:
         raise ConfigError(f"{path.name} stands beside SQL, which says what to compute; leave [join] and the like out")
     return QueryFile(
         name=str(data.get("name", path.stem)),
@@ -113,6 +117,7 @@ def _query(data: Json, path: Path, sql: str | None = None) -> QueryFile:
         distinct=distinct,
         aggregate=aggregate,
         aggregates=_aggregates(aggregate),
+        top=None if top is None else {**top, "order": _order(top["order"])},
         adapt=_adapt(data),
         sink=_sink(data, base),
         trigger=_trigger(data),
@@ -132,10 +137,6 @@ def _table(data: Json, name: str, where: str | None = None) -> Json:
         raise ConfigError(f"{where or name} must be a table, got {table!r}; write [{where or name}]")
     _known(table, _KEYS.get(name, table), f"[{where or name}]")
     return table
-
-
-def _optional(data: Json, name: str) -> Json | None:
-    return _table(data, name) if name in data else None
 
 
 def _sources(data: Json) -> Json:
@@ -165,18 +166,30 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check_steps(sources: Json, joined: Json | None, distinct: Json | None, aggregate: Json | None) -> None:
-    if joined is None and distinct is None and aggregate is None:
-        raise ConfigError("the query file does nothing: add [join], [distinct] or [aggregate]")
-    if joined is not None and distinct is not None:
-        raise ConfigError("[join] and [distinct] cannot follow each other in one query; use one of them")
-    if distinct is not None and aggregate is not None:
-        raise ConfigError("[distinct] and [aggregate] cannot follow each other in one query; use one of them")
-    if joined is None and len(sources) > 1:
+def _check_steps(sources: Json, steps: dict[str, Json]) -> None:
+    if not steps:
+        *most, last = (f"[{name}]" for name in _STEPS)
+        raise ConfigError(f"the query file does nothing: add {', '.join(most)} or {last}")
+    for other in (name for name in steps if "distinct" in steps and name != "distinct"):
+        raise ConfigError(f"[distinct] and [{other}] cannot follow each other in one query; use one of them")
+    if "join" not in steps and len(sources) > 1:
         raise ConfigError(f"there are {len(sources)} sources and no [join] to bring them together")
-    for name, table, needed in (("join", joined, "on"), ("distinct", distinct, "by"), ("aggregate", aggregate, "by")):
-        if table is not None and needed not in table:
-            raise ConfigError(f"[{name}] needs {needed}: the key column, or a list of them")
+    means = {"n": "how many rows of each key", "order": "columns with directions, such as [['price', 'desc'], 'ts']"}
+    for name, table in steps.items():
+        for needed in _STEPS[name]:
+            if needed not in table:
+                raise ConfigError(f"[{name}] needs {needed}: {means.get(needed, 'the key column, or a list of them')}")
+
+
+def _order(order: Any) -> list[Any]:
+    """As fx.top() takes it: each column by itself, or with its direction."""
+    given = [order] if isinstance(order, str) else order
+    made = [tuple(one) if isinstance(one, list) else one for one in given] if isinstance(given, list) else [given]
+    for one in made:
+        words = one if isinstance(one, tuple) else (one, "asc")
+        if len(words) != 2 or not all(isinstance(word, str) for word in words):
+            raise ConfigError(f"[top] order takes columns, or pairs such as ['price', 'desc'], got {order!r}")
+    return made
 
 
 def _between(joined: Json) -> Any:

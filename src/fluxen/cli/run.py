@@ -30,9 +30,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
         help="run a query in a TOML or SQL file",
-        description="Run a query described in a TOML file: sources, join, distinct, aggregate, sink, adapt, trigger; "
-        "or one in SQL, whose sources and sink are in a TOML file of the same name beside it. Paths in a file are "
-        "relative to it. Progress goes to stderr.",
+        description="Run a query described in a TOML file: sources, join, distinct, aggregate, top, sink, adapt, "
+        "trigger; or one in SQL, whose sources and sink are in a TOML file of the same name beside it. Paths in a "
+        "file are relative to it. Progress goes to stderr.",
     )
     parser.add_argument("file", metavar="FILE", help="the query, a TOML or SQL file")
     parser.add_argument("--plain", action="store_true", help="one line per micro-batch instead of a live view")

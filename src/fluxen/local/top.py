@@ -36,6 +36,7 @@ def top(
     ordered = {one.column for one in orderings}
     operator = Top(
         columns=tuple(schema.names),
+        keys=keys,
         order=orderings,
         ties=tuple(f.name for f in schema if f.name not in (*ordered, *keys) and not pa.types.is_nested(f.type)),
         n=n,

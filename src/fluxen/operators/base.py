@@ -211,6 +211,14 @@ class Operator(ABC):
         return "append"
 
     @property
+    def result_key(self) -> tuple[str, ...]:
+        """Of updates: the result columns that tell which earlier result one takes the place of.
+
+        A batch brings at most one result for each of their values; without them, one for every change.
+        """
+        return ()
+
+    @property
     def divisible(self) -> bool:
         """Whether a single key of a partition group can get a group of its own."""
         return True
@@ -302,96 +310,3 @@ class Operator(ABC):
     def stays(self, rows: Input, track: Track, runs: Sequence[SortedRun], groups: Groups, watermark: int) -> Mask:
         """Which rows are the sender's, whose state is `runs`; `groups` are the rows' groups in these."""
         raise NotImplementedError(f"{type(self).__name__} does not divide rows")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wrapped(Operator):
-    """An operator around another one that does what the inner one does and has its traits; override what differs."""
-
-    operator: Operator
-
-    def process(self, given: SiteInput) -> Results:
-        return self.operator.process(given)
-
-    def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
-        return self.operator.compact(side, tables, horizon)
-
-    def identity(self) -> Json:
-        return self.operator.identity()
-
-    def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
-        return self.operator.horizons(used, following)
-
-    def output_watermarks(self, progress: Progress) -> dict[str, int]:
-        return self.operator.output_watermarks(progress)
-
-    @property
-    def inputs(self) -> int:
-        return self.operator.inputs
-
-    @property
-    def sides(self) -> int:
-        return self.operator.sides
-
-    @property
-    def emits(self) -> Literal["append", "update"]:
-        return self.operator.emits
-
-    @property
-    def divisible(self) -> bool:
-        return self.operator.divisible
-
-    @property
-    def flushes(self) -> bool:
-        return self.operator.flushes
-
-    def due(self, one: SegmentRef, emitted: tuple[int, ...], watermarks: tuple[int, ...]) -> bool:
-        return self.operator.due(one, emitted, watermarks)
-
-    @property
-    def by_arrival(self) -> bool:
-        return self.operator.by_arrival
-
-    @property
-    def shadows(self) -> bool:
-        return self.operator.shadows
-
-    @property
-    def plans(self) -> Plans | None:
-        return self.operator.plans
-
-    @property
-    def resources(self) -> Resources:
-        return self.operator.resources
-
-    @property
-    def schema(self) -> Any:
-        return self.operator.schema
-
-    def keeps(self, clock: str) -> list[str]:
-        return self.operator.keeps(clock)
-
-    @property
-    def spills(self) -> bool:
-        return self.operator.spills
-
-    def meets(self, one: SegmentRef, others: Spans) -> Mask:
-        return self.operator.meets(one, others)
-
-    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
-        return self.operator.needed_since(others)
-
-    def owed(
-        self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
-    ) -> Iterator[pa.Table]:
-        return self.operator.owed(sides, piece_bytes)
-
-    def lifetime(self) -> int | None:
-        return self.operator.lifetime()
-
-    @property
-    def division(self) -> Division:
-        return self.operator.division
-
-    def stays(self, rows: Input, track: Track, runs: Sequence[SortedRun], groups: Groups, watermark: int) -> Mask:
-        return self.operator.stays(rows, track, runs, groups, watermark)

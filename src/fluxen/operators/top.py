@@ -98,6 +98,8 @@ class Top(Operator):
 
     columns: tuple[str, ...]
     """of the input, all of which are in the results"""
+    keys: tuple[str, ...]
+    """those whose values make a key"""
     order: tuple[Ordering, ...]
     ties: tuple[str, ...]
     """the columns that decide where the order does not"""
@@ -114,6 +116,10 @@ class Top(Operator):
     emits = "update"
     shadows = True
     resources = Resources.of("CLL")
+
+    @property
+    def result_key(self) -> tuple[str, ...]:
+        return (*self.keys, self.rank)
 
     def identity(self) -> Json:
         return {"operator": "top", **self.described}

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from fluxen.arrays import MIN_TIME, Groups, Ints, Json
 from fluxen.errors import QueryError
-from fluxen.operators.base import Operator, Results, SiteInput, SiteOutput, Wrapped
+from fluxen.operators.base import Operator, Results, SiteInput, SiteOutput
 from fluxen.operators.kernels import boundaries, total_order
 from fluxen.operators.versions import latest, newest
+from fluxen.operators.wrapped import Wrapped
 from fluxen.state.sorted_run import SortedRun
 
 

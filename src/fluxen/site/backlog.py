@@ -2,13 +2,14 @@
 
 A site whose time is over, because its time budget is spent or because the others are expected to be done, leaves the
 rest of its rows in a buffer: segments of their own kind, one per input and arrival epoch, that move, survive crashes
-and are forgotten like all other segments. The next batch begins with them. A full buffer is
-back-pressure: the site goes on until what is left fits.
+and are forgotten like all other segments. The next batch begins with them. A full buffer is back-pressure: the site
+goes on until what is left fits.
 
 Rows are processed in pieces. A piece holds rows of one arrival epoch and of whole partition groups, and pieces come in
 the order (arrival epoch, group). So rows of one key are processed in the order of their batches and never together with
 those of another batch: each piece is to the operator what a batch of its own would be, and the results are those of a
-run without a buffer, only later. Whether a row is late depends on when it arrived, not on when it is processed.
+run without a buffer, only later; of several updates of one key in a batch the last (`fluxen.site.updates`). Whether a
+row is late depends on when it arrived, not on when it is processed.
 
 What waits is written down before it counts (`fluxen.state.decision`), so all attempts of a batch do the same.
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from fluxen.operators.base import Input, SiteInput, SiteOutput
+from fluxen.operators.base import Input, SiteInput, SiteOutput, drained
 from fluxen.site.backlog import Backlog
 from fluxen.site.context import SiteContext
 from fluxen.site.copy_ahead import copy_ahead
@@ -22,6 +22,7 @@ from fluxen.site.generations import Generations
 from fluxen.site.report import PieceTotals, ShareReport, reported
 from fluxen.site.shares import Share, division, shares
 from fluxen.site.state_writer import StateWriter
+from fluxen.site.updates import LastOfKeys
 from fluxen.state.epoch import SEGMENTS, StageState
 from fluxen.state.record import write_record
 from fluxen.state.sorted_run import SortedRun, memory_run, open_runs, visible
@@ -183,14 +184,26 @@ class ShareTask:
     def _pieces(
         self, work: Backlog, given: SiteInput, totals: PieceTotals, busy: Callable[[], float]
     ) -> Iterator[pa.Table]:
-        """The results of piece after piece: to the operator each is a batch of its own."""
+        """The results of piece after piece: to the operator each is a batch of its own.
+
+        Updates are held back where a key may change again in a later piece.
+        """
         output: SiteOutput | None = None
+        key = self.operator.result_key
+        updates = LastOfKeys(key) if key and len(work.arrivals) > 1 else None
         for piece in work.pieces(busy):
             if output is not None:
                 given = _following(given, output)
             given = replace(given, inputs=piece.inputs(), late_before=work.late_before[piece.arrival])
-            output = yield from self.operator.process(given)
+            results = self.operator.process(given)
+            if updates is None:
+                output = yield from results
+            else:
+                tables, output = drained(results)
+                updates.add(tables)
             totals.add(given, output, self.context.epoch - piece.arrival)
+        if updates is not None:
+            yield from updates.tables()
 
 
 def _following(given: SiteInput, output: SiteOutput) -> SiteInput:

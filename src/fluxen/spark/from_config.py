@@ -17,7 +17,7 @@ from fluxen.errors import QueryError
 from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.spark.query import Query
 from fluxen.spark.run import Run
-from fluxen.spark.words import aggregate, distinct, join, query
+from fluxen.spark.words import aggregate, distinct, join, query, top
 
 
 class Described(Protocol):
@@ -35,6 +35,8 @@ class Described(Protocol):
     def aggregate(self) -> Json | None: ...
     @property
     def aggregates(self) -> Mapping[str, Aggregate]: ...
+    @property
+    def top(self) -> Json | None: ...
     @property
     def adapt(self) -> Json: ...
     @property
@@ -59,15 +61,16 @@ def build(spark: SparkSession, described: Described) -> Query:
     streams = {name: _stream(spark, name, source) for name, source in described.sources.items()}
     if described.sql is not None:
         return _of_sql(spark, described.sql, streams).adapt(**described.adapt)
-    (first, *_) = streams.values()
+    built: DataFrame | Query = next(iter(streams.values()))
     if described.join is not None:
-        built: Query = join(streams, **described.join)
-        if described.aggregate is not None:
-            built = built.aggregate(**_keywords(described))
-    elif described.distinct is not None:
-        built = distinct(first, **described.distinct)
-    else:
-        built = aggregate(first, **_keywords(described))
+        built = join(streams, **described.join)
+    if described.distinct is not None:
+        built = distinct(built, **described.distinct)
+    if described.aggregate is not None:
+        built = aggregate(built, **_keywords(described))
+    if described.top is not None:
+        built = top(built, **described.top)
+    assert isinstance(built, Query), "a query file without a step is refused when it is read"
     return built.adapt(**described.adapt)
 
 

@@ -44,6 +44,16 @@ def _streaming(stream: DataFrame | Query, what: str) -> Given:
     return given
 
 
+def _settled(given: Given, what: str) -> Given:
+    """An input whose rows stay what they are."""
+    if given.plan is not None and given.plan.stage.operator.emits == "update":
+        raise QueryError(
+            f"{what} is a query whose results change later, and every change would count as a row; aggregate over "
+            "windows of an event time, so that each result comes out once"
+        )
+    return given
+
+
 def _query(inputs: Sequence[DataFrame | Query], last: StagePlan) -> Query:
     """A query that ends with this stage, with the options that its inputs have."""
     queries = [one for one in inputs if isinstance(one, Query)]
@@ -93,7 +103,7 @@ def join(
 
     Streaming inputs give a `Query`; static ones give the whole answer as a DataFrame.
     """
-    given = {name: _given(one, f"input {name!r}") for name, one in inputs.items()}
+    given = {name: _settled(_given(one, f"input {name!r}"), f"input {name!r}") for name, one in inputs.items()}
     static = [name for name, one in given.items() if one.plan is None and not one.df.isStreaming]
     if static and len(static) < len(given):
         raise QueryError(
@@ -137,7 +147,7 @@ def aggregate(
 
     With `ttl` a key's running value is forgotten when it has not been updated for that long, and of the last n rows
     only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
-    given = _streaming(stream, "the input of aggregate()")
+    given = _settled(_streaming(stream, "the input of aggregate()"), "the input of aggregate()")
     words: dict[str, Any] = {"by": by, "time": time, "last": last, "window": window, "slide": slide, "emit": emit}
     words |= {"session": session, "lateness": lateness, "ttl": ttl}
     results = named_results(aggregates, named, words)
@@ -165,7 +175,7 @@ def distinct(
     """The first row of each key; with `within`, again the first row more than that after the last one kept.
 
     `ttl` says the same, also for rows without event time, which go by the time of the batches they come in."""
-    given = _streaming(stream, "the input of distinct()")
+    given = _settled(_streaming(stream, "the input of distinct()"), "the input of distinct()")
     return _query([stream], distinct_stage(given, by, time, within, lateness, ttl))
 
 
@@ -194,7 +204,7 @@ def top(
     is a timestamp or a window, a group goes when the watermark of `time` has passed that time, or the window's end;
     rows that come for it after that are late.
     """
-    given = _streaming(stream, "the input of top()")
+    given = _settled(_streaming(stream, "the input of top()"), "the input of top()")
     words = TopWords(by=by, n=n, order=order, time=time, closes=closes, lateness=lateness, ttl=ttl)
     return _query([stream], top_stage(given, words))
 

@@ -65,6 +65,10 @@ def test_rows_are_in_order_of_time_unless_disorder_is_asked_for_and_then_no_late
     behind = np.maximum.accumulate(late) - late
     assert 400_000 < behind.max() <= 500_000
     assert sorted(late) == sorted(column(whole(SMALL, "bid"), "dateTime"))
+    few = column(whole(replace(SMALL, disorder_us=500_000, disordered=0.02), "bid"), "dateTime")
+    behind = np.maximum.accumulate(few) - few
+    assert 0.015 < np.mean(behind > 0) < 0.025
+    assert behind.max() <= 500_000
 
 
 def test_half_of_the_bids_go_to_hot_auctions_and_three_quarters_come_from_hot_bidders() -> None:

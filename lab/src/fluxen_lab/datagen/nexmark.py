@@ -46,14 +46,15 @@ _SECOND = 1_000_000
 class Nexmark(Workload):
     """So many events at a rate, one file per stream and micro-batch; no two events have the same time.
 
-    With `disorder_us` an event arrives up to that much after others of its time; with `hot` this share of all bids goes
-    to the first auction, over and above what the suite's own hot auctions get.
+    With `disorder_us` events, all or the share `disordered` of them, arrive up to that much after others of their time;
+    with `hot` this share of all bids goes to the first auction, over and above what the suite's own hot ones get.
     """
 
     events: int
     rate: int = 10_000
     seed: int = 1
     disorder_us: int = 0
+    disordered: float = 1.0
     hot: float = 0.0
 
     @property
@@ -94,7 +95,9 @@ class Nexmark(Workload):
         number = np.arange(self.events, dtype=np.int64)
         if not self.disorder_us:
             return number
-        late = self._rng("arrival").integers(0, self.disorder_us + 1, self.events)
+        rng = self._rng("arrival")
+        late = rng.integers(0, self.disorder_us + 1, self.events)
+        late[rng.random(self.events) >= self.disordered] = 0
         found = np.empty_like(number)
         found[np.argsort(self._times(number) + late, kind="stable")] = number
         return found

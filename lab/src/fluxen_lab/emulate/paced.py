@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fluxen.arrays import MIN_TIME
-from fluxen.operators.base import Results, SiteInput, Wrapped, drained
+from fluxen.operators.base import Results, SiteInput, drained
+from fluxen.operators.wrapped import Wrapped
 from fluxen_lab.emulate.wrapped import wrapped
 
 __all__ = ["Load", "Paced", "Rotating", "SlowExecutor", "SlowSites", "paced"]

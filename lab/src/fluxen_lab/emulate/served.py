@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from fluxen.arrays import Json
 from fluxen.control.plans.optimizer import Costs
-from fluxen.operators.base import Results, SiteInput, Wrapped
+from fluxen.operators.base import Results, SiteInput
+from fluxen.operators.wrapped import Wrapped
 
 __all__ = ["COSTS", "SPEED", "Done", "Served", "clock", "units"]
 

@@ -43,6 +43,10 @@ class Running(Operator):
     shadows = True
     resources = Resources.of("CLL")
 
+    @property
+    def result_key(self) -> tuple[str, ...]:
+        return self.keys
+
     def identity(self) -> Json:
         return {"operator": "aggregate", "form": "running", **self.described}
 

@@ -29,6 +29,8 @@ CLOSE_ROWS = 1 << 20
 """Closing groups are processed in slices of about this many state rows."""
 W = "_w"
 """The closing time of a new row, in microseconds; MAX_TIME for one that ends with the input."""
+WINDOW = "window"
+"""The result column with a window's start and end."""
 
 Emit = Literal["append", "update"]
 
@@ -77,6 +79,12 @@ class Windowed(Operator):
     @property
     def emits(self) -> Emit:
         return self.emit
+
+    @property
+    def result_key(self) -> tuple[str, ...]:
+        if self.emit == "append":
+            return ()
+        return self.keys if self.windows is None else (*self.keys, WINDOW)
 
     @property
     def flushes(self) -> bool:
@@ -166,7 +174,7 @@ class Windowed(Operator):
         end, kind = groups.column(T).to_numpy(), self.windows.time_type
         bounds = [pa.array(end - self.windows.size).view(kind), pa.array(end).view(kind)]
         window = pa.StructArray.from_arrays(bounds, names=["start", "end"])
-        return result.add_column(len(self.keys), "window", window)
+        return result.add_column(len(self.keys), WINDOW, window)
 
 
 def closing(rows: Input) -> Ints:

@@ -75,6 +75,7 @@ def top_stage(given: Given, words: TopWords) -> StagePlan:
     decided = {*keys, *(one.column for one in order)}
     operator = Top(
         columns=tuple(df.columns),
+        keys=tuple(keys),
         order=order,
         ties=tuple(f.name for f in df.schema.fields if f.name not in decided and not _unordered(f.dataType)),
         n=words.n,

@@ -33,6 +33,8 @@ def checked(connection: Any, query: NexmarkQuery, out: Path) -> Comparison:
     """Compare the parquet files below `out`, one folder per batch, with the oracle's answer."""
     if not any(out.rglob("*.parquet")):
         return Comparison(equal=False, expected_rows=0, actual_rows=0, detail="no results were written")
+    if repeated := _repeated(connection, query, out):
+        return Comparison(equal=False, expected_rows=0, actual_rows=0, detail=repeated)
     expected = _canonical(query, query.expected)
     actual = _canonical(query, _actual(query, out))
     ends = ", ".join(f"(SELECT max(epoch_us(dateTime)) FROM {name})" for name in query.streams)
@@ -46,11 +48,24 @@ def _canonical(query: NexmarkQuery, rows: str) -> str:
     return f"SELECT {', '.join(column.sql for column in query.columns)} FROM ({rows})"
 
 
-def _actual(query: NexmarkQuery, out: Path) -> str:
-    files = f"read_parquet('{out}/**/*.parquet', filename=true)"
+def _repeated(connection: Any, query: NexmarkQuery, out: Path) -> str:
+    """A key that one batch has two results for, in words: nobody could say which of them counts."""
     if not query.key:
-        return f"SELECT * FROM {files}"
+        return ""
+    key = ", ".join(query.key)
+    found = f"SELECT {key} FROM {_files(out)} GROUP BY {key}, parse_dirpath(filename) HAVING count(*) > 1 LIMIT 1"
+    row = connection.execute(found).fetchone()
+    return "" if row is None else f"one batch has two results for ({key}) = {row}"
+
+
+def _files(out: Path) -> str:
+    return f"read_parquet('{out}/**/*.parquet', filename=true)"
+
+
+def _actual(query: NexmarkQuery, out: Path) -> str:
+    if not query.key:
+        return f"SELECT * FROM {_files(out)}"
     # folders are named by the batch, so the latest file of a key has its last value
     newest = f"row_number() OVER (PARTITION BY {', '.join(query.key)} ORDER BY filename DESC) AS newest"
-    last = f"SELECT * FROM (SELECT *, {newest} FROM {files}) WHERE newest = 1"
+    last = f"SELECT * FROM (SELECT *, {newest} FROM {_files(out)}) WHERE newest = 1"
     return f"WITH results AS ({last}) {query.summed or 'SELECT * FROM results'}"

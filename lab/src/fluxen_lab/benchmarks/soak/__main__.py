@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures: list[str] = []
     found: dict[tuple[str, str], list[Sample]] = {}
     for number, (runtime, name) in enumerate(runs, start=1):
-        batches = args.batches if runtime == "local" else args.spark_batches
+        batches = args.batches * QUERIES[name].longer if runtime == "local" else args.spark_batches
         console.print(f"{number}/{len(runs)} {name}, {runtime}, {batches:,} batches")
         started = time.monotonic()
         work = Path(args.out) / runtime / name
