@@ -98,7 +98,9 @@ def test_rows_of_groups_on_disk_wait_for_their_turn_and_are_counted_as_late_in_c
         found.append(bench.flush())
     last = {row["k"]: row for table in found for row in table.to_pylist()}
     exact = oracle.running(batches, ["k"], "ts", {"n": fx.count(), "total": fx.sum("v")})
-    assert last == {row["k"]: row for row in exact}, "a batch brings a key's last value; the last of all is the oracle's"
+    assert last == {row["k"]: row for row in exact}, (
+        "a batch brings a key's last value; the last of all is the oracle's"
+    )
 
 
 def test_latency_counts_the_epochs_a_row_has_waited():
