@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= out
+# every test that starts a process would compile all sources again
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 

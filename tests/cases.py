@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,17 @@ import fluxen.testing as ft
 from fluxen.operators.aggregate import functions as fx
 from fluxen.state.trees import canonical, write
 from fluxen.testing import oracle
+from tests.values import Pick, between, one_of, or_null, table, times
 
 TIME = pa.timestamp("us", "UTC")
 SECOND = 1_000_000
-KEYS: dict[str, tuple[pa.DataType, Any]] = {
-    "long": (pa.int64(), st.integers(0, 6)),
-    "string": (pa.string(), st.sampled_from(["", "a", "b", "ab", "é", "a\x00"])),
-    "double": (pa.float64(), st.sampled_from([0.0, -0.0, 1.5, float("nan")])),
-    "date": (pa.date32(), st.dates().filter(lambda d: d.day < 3)),
-    "boolean": (pa.bool_(), st.booleans()),
-    "decimal": (pa.decimal128(6, 2), st.decimals(0, 1, places=1, allow_nan=False)),
+KEYS: dict[str, tuple[pa.DataType, Pick]] = {
+    "long": (pa.int64(), between(0, 6)),
+    "string": (pa.string(), one_of("", "a", "b", "ab", "é", "a\x00")),
+    "double": (pa.float64(), one_of(0.0, -0.0, 1.5, float("nan"))),
+    "date": (pa.date32(), one_of(date(2000, 1, 1), date(1, 1, 1), date(1969, 12, 2), date(9999, 12, 2))),
+    "boolean": (pa.bool_(), one_of(False, True)),
+    "decimal": (pa.decimal128(6, 2), lambda number: Decimal(number % 11) / 10),
 }
 
 
@@ -63,33 +66,28 @@ def random_tree(rng: np.random.Generator, inputs: list[int]) -> Any:
     return tuple(random_tree(rng, [i for i, w in zip(inputs, which) if w == part]) for part in range(parts))
 
 
-@st.composite
-def tables(draw: Any, schema: pa.Schema, keys: dict[str, str], rows: int, start: int, spread: int) -> pa.Table:
+def tables(schema: pa.Schema, keys: dict[str, str], rows: int, start: int, spread: int) -> Any:
     """Rows with event times around `start`, some out of order."""
-    count = draw(st.integers(0, rows))
-    columns: dict[str, Any] = {}
-    for field in schema:
-        if field.name in keys:
-            value = st.one_of(KEYS[keys[field.name]][1], st.none()) if field.nullable else KEYS[keys[field.name]][1]
-        elif field.name == "ts":
-            value = st.integers(start - spread, start + spread)
-        elif pa.types.is_integer(field.type):
-            value = st.one_of(st.integers(-5, 5), st.none())
-        elif pa.types.is_floating(field.type):
-            value = st.one_of(st.integers(-8, 8).map(lambda n: n / 4), st.none())
-        elif pa.types.is_boolean(field.type):
-            value = st.one_of(st.booleans(), st.none())
-        elif pa.types.is_decimal(field.type):
-            value = st.one_of(st.decimals(-9, 9, places=field.type.scale, allow_nan=False), st.none())
-        elif pa.types.is_struct(field.type):
-            value = st.fixed_dictionaries({"x": st.integers(0, 3), "y": st.lists(st.integers(0, 2), max_size=2)})
-        else:
-            value = st.one_of(st.sampled_from(["x", "y", "zz"]), st.none())
-        values = draw(st.lists(value, min_size=count, max_size=count))
-        columns[field.name] = (
-            pa.array(values, pa.int64()).cast(TIME) if field.name == "ts" else pa.array(values, field.type)
-        )
-    return pa.table(columns, schema=schema)
+    return table(schema, {field.name: _pick(field, keys, start, spread) for field in schema}, rows)
+
+
+def _pick(field: pa.Field, keys: dict[str, str], start: int, spread: int) -> Pick:
+    if field.name in keys:
+        return or_null(KEYS[keys[field.name]][1], 2) if field.nullable else KEYS[keys[field.name]][1]
+    if field.name == "ts":
+        return times(start, spread)
+    if pa.types.is_struct(field.type):
+        return lambda number: {"x": number % 4, "y": [number // 12 % 3, number // 36 % 3][: number // 4 % 3]}
+    if pa.types.is_integer(field.type):
+        return or_null(between(-5, 5), 2)
+    if pa.types.is_floating(field.type):
+        return or_null(lambda number: (number % 17 - 8) / 4, 2)
+    if pa.types.is_boolean(field.type):
+        return or_null(one_of(False, True), 2)
+    if pa.types.is_decimal(field.type):
+        unit = Decimal(1).scaleb(-field.type.scale)
+        return or_null(lambda number: number % int(18 / unit + 1) * unit - 9, 2)
+    return or_null(one_of("x", "y", "zz"), 2)
 
 
 @st.composite

@@ -14,14 +14,15 @@ from fluxen.operators.join.matching import AllOf, AnyOf, Compare, Holds, IsNull,
 from fluxen.operators.join.outer import HOWS
 from fluxen.testing import oracle
 from tests.cases import KEYS, SECOND, TIME, Case, key_columns, schema_of
+from tests.values import Pick, between, one_of, or_null, table, times
 
 NAMES = ("a", "b")
 COLUMNS = {"v": pa.int64(), "x": pa.float64(), "s": pa.string(), "f": pa.bool_()}
 VALUES = {
-    "v": st.integers(-2, 2),
-    "x": st.sampled_from([-1.0, -0.0, 0.0, 1.5, math.nan, math.inf]),
-    "s": st.sampled_from(["", "x", "é"]),
-    "f": st.booleans(),
+    "v": between(-2, 2),
+    "x": one_of(-1.0, -0.0, 0.0, 1.5, math.nan, math.inf),
+    "s": one_of("", "x", "é"),
+    "f": one_of(False, True),
 }
 
 
@@ -69,23 +70,16 @@ def _compared(op: str, left: Any, right: Any) -> bool | None:
     return {"=": a == b, "<=>": a == b, "<>": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[op]
 
 
-@st.composite
-def outer_tables(draw: Any, schema: pa.Schema, keys: dict[str, str], middle: int, spread: int, nulls: bool) -> pa.Table:
-    count = draw(st.integers(0, 5))
-    columns = {}
-    for field in schema:
-        maybe = nulls
-        if field.name in keys:
-            value = KEYS[keys[field.name]][1]
-        elif field.name == "ts":
-            value = st.integers(middle - spread, middle + spread)
-        else:
-            value, maybe = VALUES[field.name], True
-        value = st.one_of(value, value, value, st.none()) if maybe else value
-        values = draw(st.lists(value, min_size=count, max_size=count))
-        kind = pa.int64() if field.name == "ts" else field.type
-        columns[field.name] = pa.array(values, kind).cast(field.type)
-    return pa.table(columns, schema=schema)
+def outer_tables(schema: pa.Schema, keys: dict[str, str], middle: int, spread: int, nulls: bool) -> Any:
+    """At most five rows with event times around `middle`."""
+
+    def pick(name: str) -> Pick:
+        if name not in keys and name != "ts":
+            return or_null(VALUES[name], 4)
+        value = times(middle, spread) if name == "ts" else KEYS[keys[name]][1]
+        return or_null(value, 4) if nulls else value
+
+    return table(schema, {field.name: pick(field.name) for field in schema}, 5)
 
 
 @st.composite
