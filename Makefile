@@ -40,14 +40,19 @@ lint: $(READY)  ## ruff, mypy strict, import layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+NO_JVM := not spark and not cluster and not chaos and not slow
+
 .PHONY: check
-check: lint  ## lint, types, all tests that need no JVM; property tests with a quarter of their cases
-	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -n 2 -m "not spark and not cluster and not chaos and not slow"
+check: lint  ## lint, types, the tests that need no JVM but the long ones; a tenth of the random cases
+	@FLUXEN_HUNT=0.1 $(BIN)/pytest -q -n 2 -m "$(NO_JVM) and not long"
 
 .PHONY: test
 test: env lint  ## everything CI runs: lint, types, doctests, tests on real Spark
-	@FLUXEN_HUNT=0.5 $(BIN)/pytest -q -n 2 -m "not spark and not cluster and not chaos and not slow"
-	@$(BIN)/pytest -m "(spark or cluster or chaos) and not slow"
+	@mkdir -p $(OUT)
+	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -n 2 -m "$(NO_JVM)" > $(OUT)/test-no-jvm.log 2>&1 & others=$$!; \
+	echo "tests that need no JVM run beside those on Spark; their report, $(OUT)/test-no-jvm.log, follows at the end"; \
+	$(BIN)/pytest -m "(spark or cluster or chaos) and not slow"; spark=$$?; \
+	wait $$others; others=$$?; cat $(OUT)/test-no-jvm.log; exit $$((spark || others))
 
 OLDEST := .venv-oldest
 $(OLDEST)/.ready: pyproject.toml lab/pyproject.toml

@@ -1,4 +1,4 @@
-"""How many random cases property tests try: `make check` a quarter, `make test` half of those without
+"""How many random cases property tests try: `make check` a tenth, `make test` a quarter of those without
 Spark, `make hunt` ten times as many."""
 
 from __future__ import annotations

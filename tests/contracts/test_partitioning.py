@@ -133,6 +133,7 @@ def test_rescaling_moves_a_bounded_part_in_both_directions(made: Any, old: int, 
     assert moved < 2.0  # uniform hash is at 4 and above for one site more
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", BALANCING)
 @pytest.mark.parametrize(("old", "new"), [(5, 6), (6, 5), (4, 7), (7, 5)])
 def test_balance_beats_consistent_hash_under_skew(made: Any, old: int, new: int) -> None:

@@ -23,6 +23,8 @@ from fluxen.state import segment
 from fluxen.state.segment import open_segment, write_segment
 from fluxen.state.store import Store
 
+pytestmark = pytest.mark.long
+
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", TIME), ("v", pa.int64())])
 

@@ -116,6 +116,7 @@ class Stage:
         return np.bincount(sites, weights=self.stream.shares, minlength=routing.sites)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("placement", [None, (0.55, 0.25, 0.15, 0.05)], ids=["equal", "unequal"])
 @pytest.mark.parametrize("shares", [uniform, zipf, one_of_forty_percent])
 @pytest.mark.parametrize("partitioner", PARTITIONERS, ids=lambda p: type(p).__name__)

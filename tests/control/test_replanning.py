@@ -101,6 +101,7 @@ def run_slowing(story: Story, batches: int, *, slow_from: int) -> None:
         story.step(*(rows(rng, count, number, 1.0) for count in (8, few, few)))
 
 
+@pytest.mark.long
 def test_sites_join_the_slow_inputs_first_once_they_are_slow(tmp_path):
     story = Story(tmp_path, joined(tree="((0 1) 2)"), replan=Optimizer(cooldown=2.0))
     run_slowing(story, 30, slow_from=12)
@@ -154,6 +155,7 @@ def test_a_move_logs_the_steps_of_its_protocol_in_order(tmp_path, protocol):
     story.check_join(3)
 
 
+@pytest.mark.long
 def test_a_group_may_go_on_or_come_back_while_its_first_move_is_under_way(tmp_path):
     from fluxen.control.moves.parallel_track import move_by_track
 
@@ -177,6 +179,7 @@ def test_a_group_may_go_on_or_come_back_while_its_first_move_is_under_way(tmp_pa
     story.check_join(5)
 
 
+@pytest.mark.long
 def test_one_move_by_parallel_track_after_the_other_loses_nothing(tmp_path):
     story = Story(tmp_path, joined("3 seconds"), policy=Random(seed=4), move_protocol="ptlb", replan=False)
     rng = np.random.default_rng(6)

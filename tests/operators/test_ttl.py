@@ -14,6 +14,8 @@ from fluxen.operators.aggregate import functions as fx
 from fluxen.operators.join.mway import pair_bounds
 from fluxen.testing import FakeClock, oracle
 
+pytestmark = pytest.mark.long
+
 TIME = pa.timestamp("us", "UTC")
 SECOND = 1_000_000
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", TIME), ("v", pa.int64())])

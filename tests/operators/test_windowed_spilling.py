@@ -9,6 +9,8 @@ from fluxen.policies import ActiveDisk, ForecastDisk, LazyDisk, LocalDisk
 from fluxen.state.generations import on_disk
 from tests.operators.joined import SCHEMA, SIDE, bench, pairs, rows, to_disk
 
+pytestmark = pytest.mark.long
+
 
 def stream(query: ft.LocalEngine, seconds: int, *, change=None, per_second=lambda second: 20, keys: int = 4) -> dict:
     """A batch per second: all results, and after each batch what is on disk and whether it cleaned up."""

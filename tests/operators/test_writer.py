@@ -12,6 +12,7 @@ from fluxen.operators.aggregate import functions as fx
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [{}, {"last": 5}], ids=["running", "last"])
 def test_versions_that_no_longer_count_go_though_runs_are_too_large_to_merge(tmp_path, form):
     rng = np.random.default_rng(1)

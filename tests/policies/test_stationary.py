@@ -15,6 +15,8 @@ from fluxen import policies
 from fluxen.policies import ActiveDisk, FluxHybrid, FluxLoad, FluxMemory, ForecastDisk, LazyDisk, LocalDisk, Policy
 from fluxen.policies.base import Move, Spill, Stats
 
+pytestmark = pytest.mark.long
+
 INPUTS: tuple[Input, ...] = ("uniform", "zipf", "hot")
 SETTLING, QUIET = 20, 200
 """rounds in which a policy may adapt, and in which it must not"""

@@ -15,6 +15,8 @@ from fluxen.sim.cluster import Cluster
 from fluxen.sim.load import CpuLoad, MemoryLoad, self_similar, zipf
 from fluxen.sim.simulator import Result, Scenario, Simulator
 
+pytestmark = pytest.mark.long
+
 SMALL = Cluster(sites=4, groups_per_site=8)
 
 

@@ -13,6 +13,8 @@ from fluxen_lab.benchmarks.soak.samples import COLUMNS, Sample, Size, checkpoint
 from fluxen_lab.benchmarks.soak.verdict import LIMITS, judge
 from fluxen_lab.datagen.drift import Drift
 
+pytestmark = pytest.mark.long
+
 STEADY = Sample(batch=0, files=10, disk_kb=5.0, epoch_kb=1.0, events=0, driver_mb=80.0, workers_mb=0.0, batch_ms=9.0)
 
 

@@ -14,6 +14,8 @@ from fluxen_lab.figures.gedik import FIGURES
 from fluxen_lab.figures.gedik.ours import least_migration
 from fluxen_lab.figures.gedik.trial import ALGORITHMS, Setting, measure
 
+pytestmark = pytest.mark.long
+
 SMALL: dict[str, dict[str, Any]] = {
     "gedik/3": {"domain": 1000, "sites": 3, "placements": 2},
     "gedik/6": {"domain": 1000, "sites": 4},

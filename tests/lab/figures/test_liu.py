@@ -18,6 +18,8 @@ from fluxen_lab.figures.liu.trial import trial
 from fluxen_lab.figures.liu05 import FIGURES as LIU05
 from fluxen_lab.figures.liu07 import FIGURES as LIU07
 
+pytestmark = pytest.mark.long
+
 LOCAL = RunOptions(params={"runtime": "local", "scale": 0.2})
 
 

@@ -23,6 +23,8 @@ from fluxen_lab.figures.zhu import FIGURES, slowed
 from fluxen_lab.figures.zhu.policy import MostToLeast
 from fluxen_lab.figures.zhu.trial import Setting, Trial, _fetched, _Only
 
+pytestmark = pytest.mark.long
+
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
 
