@@ -194,6 +194,13 @@ class Operator(ABC):
         """
         return {}
 
+    def distances(self) -> Mapping[tuple[str, str], int]:
+        """Of two result columns with event time: how much later the second one is in every result, at least.
+
+        So a stage behind that goes by the one knows the other's progress as well, if its results have it.
+        """
+        return {}
+
     # ---- traits
 
     @property

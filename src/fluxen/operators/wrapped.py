@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,6 +37,9 @@ class Wrapped(Operator):
 
     def output_watermarks(self, progress: Progress) -> dict[str, int]:
         return self.operator.output_watermarks(progress)
+
+    def distances(self) -> Mapping[tuple[str, str], int]:
+        return self.operator.distances()
 
     @property
     def inputs(self) -> int:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from fluxen.arrays import Floats, Ints, Mask
 from fluxen.operators.aggregate.lists import concatenated, distinct_values, in_order, lists_of, one_each
 from fluxen.operators.aggregate.measures import MOMENTS, Measure
+from fluxen.operators.aggregate.overflow import check_sums
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
@@ -41,6 +42,8 @@ def _combined(measure: Measure, values: list[pa.ChunkedArray], starts: Ints, cou
     if kind in ("first", "last", "min_by", "max_by"):
         return _pick(values, starts, counts, kind in ("last", "max_by"))
     how = "min" if kind in ("min", "bool_and") else "max" if kind in ("max", "bool_or") else "sum"
+    if how == "sum":
+        check_sums(measure, values, starts, counts)
     return [_reduce(column, starts, counts, how) for column in values]
 
 

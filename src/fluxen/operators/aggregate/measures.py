@@ -51,6 +51,8 @@ class Measure:
     by: str | None = None
     distinct: bool = False
     where: str | None = None
+    strict: bool = False
+    """whether a sum of whole numbers that is too large for its type is an error, or wraps"""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ class Measure:
         return self.distinct or self.kind in ("collect_list", "collect_set")
 
 
-def measure(name: str, aggregate: Aggregate, type_of: Callable[[str], pa.DataType]) -> Measure:
+def measure(name: str, aggregate: Aggregate, type_of: Callable[[str], pa.DataType], *, strict: bool = False) -> Measure:
     """An aggregate over columns of the types that `type_of` tells; it raises for those that cannot be aggregated."""
     what = f"{name}={aggregate}"
     kind, distinct = aggregate.kind, aggregate.distinct and aggregate.kind not in _SAME_ONCE
@@ -93,6 +95,7 @@ def measure(name: str, aggregate: Aggregate, type_of: Callable[[str], pa.DataTyp
         by=aggregate.by,
         distinct=distinct,
         where=aggregate.where,
+        strict=strict,
     )
 
 

@@ -32,29 +32,14 @@ from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED, Ints, Json, Mask
 from fluxen.durations import microseconds, words
 from fluxen.errors import QueryError
 from fluxen.operators.base import EMIT_ROWS, Operator, Progress, Results, SiteInput, SiteOutput
+from fluxen.operators.join.carried import Carried, carried_along, distances
 from fluxen.operators.join.probe import Bounds, Probe, Side, arrivals, mixtures
 from fluxen.operators.join.reduction import at_least, since, slices
+from fluxen.operators.join.tightest import closure
 from fluxen.operators.kernels import concat_sorted, portion, sort_order, sorted_union
 from fluxen.partitioning import Resources
 from fluxen.state.generations import Spans
 from fluxen.state.segment import SegmentRef, column, hashes
-
-
-def closure(low: Bounds) -> Bounds:
-    """Tightest lower bounds on t_j - t_i implied by the given ones (upper bounds are their mirror image).
-
-    Shortest paths over the difference constraints: what b - a and c - a allow also limits c - b.
-
-    >>> closure(((0, -60, -60), (-60, 0, -(2**60)), (-60, -(2**60), 0)))[1][2]
-    -120
-    """
-    size = len(low)
-    tight = [[max(bound, -UNBOUNDED) for bound in row] for row in low]
-    for k in range(size):
-        for i in range(size):
-            for j in range(size):
-                tight[i][j] = max(tight[i][j], tight[i][k] + tight[k][j], -UNBOUNDED)
-    return tuple(tuple(row) for row in tight)
 
 
 def pair_bounds(
@@ -123,6 +108,7 @@ class Join(Operator):
     output: tuple[OutputColumn, ...]
     described: Json
     """the query in the user's words, for the checkpoint's identity"""
+    carried: tuple[Carried, ...] = ()
     spills = True
     resources = Resources.of("LQL")
 
@@ -169,7 +155,10 @@ class Join(Operator):
             min(progress.owed[j], *(at_least(progress.watermarks[i], self.reach[i][j]) for i in range(self.inputs)))
             for j in range(self.inputs)
         ]
-        return {out.name: times[out.side] for out in self.output if out.timed}
+        return {out.name: times[out.side] for out in self.output if out.timed} | carried_along(times, self.carried)
+
+    def distances(self) -> Mapping[tuple[str, str], int]:
+        return distances(self.reach, {out.name: out.side for out in self.output if out.timed}, self.carried)
 
     def meets(self, one: SegmentRef, others: Spans) -> Mask:
         i, reach = one.side, np.array(self.reach, dtype=np.int64)

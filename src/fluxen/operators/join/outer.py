@@ -14,7 +14,7 @@ its first partner, and asks the rows before it whether there was one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -27,10 +27,12 @@ from fluxen.arrays import MIN_TIME, UNBOUNDED, Ints, Json, Mask
 from fluxen.durations import words
 from fluxen.errors import QueryError
 from fluxen.operators.base import Input, Operator, Progress, Results, SiteInput, SiteOutput
+from fluxen.operators.join.carried import Carried, carried_along, distances
 from fluxen.operators.join.matching import Matching, Of, matches
-from fluxen.operators.join.mway import OutputColumn, closure
+from fluxen.operators.join.mway import OutputColumn
 from fluxen.operators.join.probe import Bounds, Fits, Side, arrivals
 from fluxen.operators.join.reduction import Slice, at_least, since, slices
+from fluxen.operators.join.tightest import closure
 from fluxen.operators.kernels import concat_sorted, hash_slices, portion, sort_order
 from fluxen.partitioning import Resources
 from fluxen.state.segment import H2, H, SegmentRef, T, column
@@ -105,6 +107,8 @@ class OuterJoin(Operator):
     """what partners must have in common beyond key and time"""
     described: Json
     """the query in the user's words, for the checkpoint's identity"""
+    carried: tuple[Carried, ...] = ()
+    """not of a side whose rows come out alone, as these may have no event time"""
     inputs = 2
     sides = 2
     resources = Resources.of("LQL")
@@ -173,7 +177,13 @@ class OuterJoin(Operator):
             min(progress.watermarks[side], self._closed(side, progress.emitted if kept else progress.watermarks))
             for side, kept in enumerate(self.preserved)
         ]
-        return {out.name: times[out.side] if out.instead is None else min(times) for out in self.output if out.timed}
+        own = {out.name: times[out.side] if out.instead is None else min(times) for out in self.output if out.timed}
+        return own | carried_along(times, self.carried)
+
+    def distances(self) -> Mapping[tuple[str, str], int]:
+        # a key of either side has the event time of either
+        timed = {out.name: out.side for out in self.output if out.timed and out.instead is None}
+        return distances(self.reach, timed, self.carried)
 
     # ---- state
 

@@ -66,7 +66,7 @@ class _Stage:
     def piece(self, emit: Emit) -> Piece:
         for expression in items(self.node.groupingExpressions()):
             if is_attribute(expression) and expression.metadata().contains(_SESSION):
-                self.session = session_of(self.node, expression)
+                self.session = session_of(self.maker, self.node, expression)
                 self.sessions = [(self.results.new(NAME), expression)]
             else:
                 self._group_by(expression)
@@ -164,6 +164,12 @@ class _Stage:
         function, distinct = expression.aggregateFunction(), bool(expression.isDistinct())
         while (called := str(function.getClass().getSimpleName())) in _REPLACED:
             function = function.replacement()
+        if str(function.prettyName()).startswith("try_"):
+            raise refused(
+                f"{function.prettyName()}()",
+                expression,
+                "a value that is too large ends a query here; use the function without try_, of a type with more room",
+            )
         kind = _KINDS.get(called)
         if kind is None:
             raise refused(f"{function.prettyName()}()", expression, f"there are {', '.join(KINDS)}")
@@ -171,6 +177,8 @@ class _Stage:
         arguments = items(function.children())
         if kind == "count":
             return self._count(arguments, distinct, where)
+        if kind in ("first", "last") and not self.below.event_times:
+            raise refused(f"{kind}()", expression, "it goes by event time; put withWatermark() on the stream")
         if kind in ("first", "last") and bool(function.ignoreNulls()):
             known = self.maker.present(arguments[0])
             where = known if where is None else self.maker.both([where, known])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fluxen.spark.catalyst import identifier, identifiers, items
-from fluxen.spark.compile.pieces import Piece, definition, struct_end
+from fluxen.spark.compile.pieces import Piece, definition, expanded, struct_end
 from fluxen.spark.compile.refusals import refused
 from fluxen.spark.plan.base import StagePlan
 
@@ -39,6 +39,13 @@ def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
         source = closing
     found = None if source is None else _had(piece, source)
     if source is None or found is None:
+        if _left_out(node, identifier(closing)):
+            raise refused(
+                f"ROLLUP, CUBE or GROUPING SETS that leave out {closing.name()}",
+                node,
+                "a total over all windows is never complete; group by the window beside them, as in GROUP BY "
+                "window(ts, '1 minute'), ROLLUP (a, b)",
+            )
         instead = "the event time it is made of is dropped before; keep it"
         if piece.stage is not None:
             instead = (
@@ -50,6 +57,12 @@ def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
         return Clock(*found)
     # window_time() is a microsecond before the end
     return Clock(*found, _JUST if struct_end(closing) else "2 microseconds")
+
+
+def _left_out(plan: Any, number: int) -> bool:
+    """Whether rows are made, further down, that do not have a column which others have."""
+    made = expanded(plan, number) if plan.nodeName() == "Expand" else []
+    return any(one.foldable() for one in made) or any(_left_out(child, number) for child in items(plan.children()))
 
 
 def check_times(node: Any, built: StagePlan) -> None:

@@ -21,6 +21,8 @@ _SIGNS: dict[str, Sign] = {
     "GreaterThanOrEqual": ">=",
     "EqualNullSafe": "<=>",
 }
+_Member = tuple[int, Any]
+"""an input, and a key of it"""
 
 
 def conjuncts(condition: Any) -> list[Any]:
@@ -48,46 +50,50 @@ class KeyClass:
 
 def key_classes(conditions: Sequence[Any], pieces: Sequence[Piece]) -> list[KeyClass]:
     """Equalities between inputs put together: a.k = b.id and b.id = c.ref make one class of three."""
-    found: list[tuple[dict[tuple[int, str], Any], list[Any]]] = []
+    known: list[_Member] = []
+    found: list[tuple[list[int], list[tuple[Any, set[int]]]]] = []
     for condition in conditions:
         if condition.nodeName() not in ("EqualTo", "EqualNullSafe"):
             continue
         both = [_member(side, pieces, condition) for side in (condition.left(), condition.right())]
-        if None in both or both[0][0][0] == both[1][0][0]:  # type: ignore[index]
+        if None in both or both[0][0] == both[1][0]:  # type: ignore[index]
             continue
-        members = dict(one for one in both if one is not None)
-        touched = [one for one in found if not one[0].keys().isdisjoint(members)]
-        made: tuple[dict[tuple[int, str], Any], list[Any]] = (members, [condition])
-        for known, equalities in touched:
-            made = ({**known, **made[0]}, [*equalities, *made[1]])
-        found = [one for one in found if not any(one is other for other in touched)] + [made]
-    return [_class(members, equalities, pieces) for members, equalities in found]
+        numbers = [_number(known, one) for one in both if one is not None]
+        touched = [one for one in found if not set(one[0]).isdisjoint(numbers)]
+        members, equalities = list(numbers), [(condition, set(numbers))]
+        for one, others in touched:
+            members, equalities = [*one, *members], [*others, *equalities]
+        found = [one for one in found if not any(one is other for other in touched)] + [(members, equalities)]
+    return [_class(members, equalities, known) for members, equalities in found]
 
 
-def _member(expression: Any, pieces: Sequence[Piece], condition: Any) -> tuple[tuple[int, str], Any] | None:
+def _member(expression: Any, pieces: Sequence[Piece], condition: Any) -> _Member | None:
     """The input that one side of an equality is about, and the key: null-safe ones in a struct, which is never null."""
     about = sides(expression, pieces)
     if len(about) != 1 or not expression.deterministic():
         return None
     (at,) = about
     safe = condition.nodeName() == "EqualNullSafe"
-    key = pieces[at].maker.struct([expression]) if safe else expression
-    return (at, str(key.canonicalized().toString())), key
+    return at, pieces[at].maker.struct([expression]) if safe else expression
 
 
-def _class(members: dict[tuple[int, str], Any], equalities: Sequence[Any], pieces: Sequence[Piece]) -> KeyClass:
+def _number(known: list[_Member], member: _Member) -> int:
+    """The place of a key among those that are known; what it is called would not tell two functions of a name apart."""
+    at, key = member
+    for number, (other, same) in enumerate(known):
+        if other == at and same.semanticEquals(key):
+            return number
+    known.append(member)
+    return len(known) - 1
+
+
+def _class(members: Sequence[int], equalities: Sequence[tuple[Any, set[int]]], known: Sequence[_Member]) -> KeyClass:
     """One key for each input; an equality with a second one of the same input stays a condition."""
-    chosen: dict[int, Any] = {}
-    texts: dict[int, str] = {}
-    for (at, text), key in members.items():
-        if at not in chosen:
-            chosen[at], texts[at] = key, text
-    met = []
-    for condition in equalities:
-        both = [_member(side, pieces, condition) for side in (condition.left(), condition.right())]
-        if all(one is not None and texts[one[0][0]] == one[0][1] for one in both):
-            met.append(condition)
-    return KeyClass(keys=chosen, conditions=tuple(met))
+    chosen: dict[int, int] = {}
+    for number in members:
+        chosen.setdefault(known[number][0], number)
+    met = tuple(condition for condition, numbers in equalities if numbers <= set(chosen.values()))
+    return KeyClass(keys={at: known[number][1] for at, number in chosen.items()}, conditions=met)
 
 
 def matching_of(condition: Any, pieces: Sequence[Piece], column: Any) -> Matching:

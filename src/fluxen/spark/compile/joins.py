@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxen.operators.join.matching import AllOf, Matching
+from fluxen.operators.join.outer import preserved
 from fluxen.spark.catalyst import Maker, identifier, identifiers, is_attribute, items
 from fluxen.spark.compile.closing import check_times
 from fluxen.spark.compile.conditions import KeyClass, key_classes, matching_of, sides
@@ -54,6 +55,7 @@ def other_join(node: Any, how: str, pieces: Sequence[Piece], conditions: Sequenc
     stage.set_keys([[one.keys[at] for one in classes] for at in (0, 1)])
     met = [one for key in classes for one in key.conditions]
     stage.set_matching(stage.set_times(conditions, met))
+    stage.check_closing()
     return stage.piece()
 
 
@@ -236,6 +238,24 @@ class _Stage:
         if plain:
             one.by_id[identifier(expression)] = name
         return name
+
+    def check_closing(self) -> None:
+        """Raise if nothing says when a row that comes out alone has no partner to wait for any more."""
+        low, high = self.bounds.get((0, 1), (None, None))
+        for side, bound in enumerate((high, low)):
+            if not preserved(self.how)[side] or bound is not None:
+                continue
+            one, other = self.inputs[side], self.inputs[1 - side]
+            timeless = [of.name for of in self.inputs if not of.piece.event_times]
+            mine, theirs = (f"{of.name}.{of.time or 'ts'}" for of in (one, other))
+            need = f"put withWatermark() on {' and '.join(timeless)} and add" if timeless else "add"
+            raise refused(
+                f"a {self.how} join without a bound on event times",
+                self.node,
+                f"rows of {one.name} without a partner come out once none can come, and nothing says how much later "
+                f"than them rows of {other.name} may be; {need} such a bound to ON, as in {theirs} BETWEEN {mine} - "
+                f"INTERVAL 1 HOUR AND {mine} + INTERVAL 1 HOUR",
+            )
 
     # ---- the stage
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fluxen.spark.catalyst import field_name, identifier, is_attribute, items, jvm
+from fluxen.spark.catalyst import Maker, field_name, identifier, is_attribute, items, jvm
 from fluxen.spark.compile.pieces import Piece, definition, struct_end
 from fluxen.spark.compile.refusals import refused
 
@@ -66,9 +66,7 @@ class Moments:
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.pieces = pieces
-        spark = pieces[0].maker.spark
-        zone = jvm(spark).java.time.ZoneId.of(spark.conf.get("spark.sql.session.timeZone"))
-        self._fixed = bool(zone.getRules().isFixedOffset())
+        self._fixed = _fixed_zone(pieces[0].maker)
 
     def distance(self, condition: Any) -> Distance | None:
         """What a comparison says of the distance between two times; None if that is not what it is about."""
@@ -112,7 +110,7 @@ class Moments:
             if start is None or length is None:
                 return None
             zoned = expression.left().dataType().typeName() == "timestamp" and not self._fixed
-            return start.later(length, exact=not zoned or abs(length) < _DAY)
+            return start.later(length, exact=not zoned or not _days(expression.right()))
         return None
 
     def _column(self, attribute: Any) -> Moment | None:
@@ -148,7 +146,7 @@ def window_size(piece: Piece, number: int) -> int | None:
     return None if made is None else _size(made)
 
 
-def session_of(node: Any, session: Any) -> tuple[Any, int]:
+def session_of(maker: Maker, node: Any, session: Any) -> tuple[Any, int]:
     """The event time that session_window() was made of, and the gap after which a session ends."""
     made = definition(node, identifier(session))
     parts = [] if made is None or made.nodeName() != "CreateNamedStruct" else items(made.children())
@@ -157,8 +155,21 @@ def session_of(node: Any, session: Any) -> tuple[Any, int]:
     if start is not None and end is not None and end.nodeName() in _ADD and end.right().foldable():
         gap = _interval(end.right())
         if is_attribute(start) and end.left().semanticEquals(start) and gap is not None:
+            if _days(end.right()) and start.dataType().typeName() == "timestamp" and not _fixed_zone(maker):
+                raise refused(
+                    "session_window() with a gap in days",
+                    node,
+                    "the session's time zone has days of 23 and 25 hours; say how many hours, as in '24 hours'",
+                )
             return start, gap
     raise refused("session_window()", node, "its gap must be one length, such as '30 seconds', of an event-time column")
+
+
+def _fixed_zone(maker: Maker) -> bool:
+    """Whether the session's time zone has no summer time, so that all days have 24 hours."""
+    dates = jvm(maker.spark).org.apache.spark.sql.catalyst.util.DateTimeUtils
+    zone = dates.getZoneId(maker.spark.conf.get("spark.sql.session.timeZone"))
+    return bool(zone.getRules().isFixedOffset())
 
 
 def _size(struct: Any) -> int | None:
@@ -205,6 +216,12 @@ def _interval(expression: Any) -> int | None:
         return None if "month" in kind or "year" in kind else value
     months, days, micros = (int(value.getClass().getField(part).get(value)) for part in _PARTS)
     return None if months else days * _DAY + micros
+
+
+def _days(interval: Any) -> bool:
+    """Whether a constant interval counts in days, which Spark adds to the local date."""
+    value = interval.eval(None)
+    return abs(value) >= _DAY if isinstance(value, int) else int(value.getClass().getField("days").get(value)) != 0
 
 
 def _distance(left: Moment, sign: str, right: Moment) -> Distance:

@@ -22,8 +22,9 @@ from fluxen.spark.catalyst import (
 )
 from fluxen.spark.compile.refusals import BETWEEN
 from fluxen.spark.plan.base import RESERVED, Given, Shape, StagePlan
+from fluxen.spark.plan.layout import quoted
 
-__all__ = ["Names", "Piece", "definition", "struct_end", "told"]
+__all__ = ["Names", "Piece", "definition", "expanded", "struct_end", "told"]
 
 _STAMPS = ("timestamp", "timestamp_ntz")
 
@@ -167,7 +168,7 @@ def _typed(empty: DataFrame, attributes: Sequence[tuple[int, Any]]) -> Callable[
     kinds = {at: _parse_datatype_json_string(text) for at, text in other.items()}
 
     def of(results: DataFrame) -> DataFrame:
-        columns = [F.col(f"`{name}`") for name in results.columns]
+        columns = [F.col(quoted(name)) for name in results.columns]
         return results.select(*(one.cast(kinds[at]) if at in kinds else one for at, one in enumerate(columns)))
 
     return of
@@ -212,16 +213,23 @@ def definition(plan: Any, number: int) -> Any:
                 if not is_attribute(found.child()):
                     return found.child()
                 number = identifier(found.child())
-        elif plan.nodeName() == "Expand":
-            at = next((at for at, one in enumerate(items(plan.output())) if identifier(one) == number), None)
-            made = None if at is None else plan.projections().apply(0).apply(at)
-            if made is not None and not is_attribute(made):
-                return made
+        elif plan.nodeName() == "Expand" and (made := expanded(plan, number)):
+            if not is_attribute(made[0]):
+                return made[0]
+            if not all(made[0].semanticEquals(other) for other in made):
+                return None
+            number = identifier(made[0])
         children = items(plan.children())
         plan = next((child for child in children if number in {identifier(a) for a in items(child.output())}), None)
         if plan is None:
             return None
     return None
+
+
+def expanded(plan: Any, number: int) -> list[Any]:
+    """What an Expand gives for a column, per row that it makes of one; nothing where that is not its column."""
+    at = next((at for at, one in enumerate(items(plan.output())) if identifier(one) == number), None)
+    return [] if at is None else [row.apply(at) for row in items(plan.projections())]
 
 
 def struct_end(attribute: Any) -> bool:

@@ -15,9 +15,10 @@ from fluxen.spark.compile.conditions import conjuncts
 from fluxen.spark.compile.joins import inner_join, other_join
 from fluxen.spark.compile.normal import normalised
 from fluxen.spark.compile.pieces import Piece, struct_end, told
-from fluxen.spark.compile.refusals import check_between, check_source, check_static, refused
+from fluxen.spark.compile.refusals import check_between, check_source, check_static, check_subqueries, refused
 from fluxen.spark.compile.rows import deduplicated, first_rows, is_top, united
 from fluxen.spark.plan.base import Shape, StagePlan
+from fluxen.spark.plan.sources import united_apart
 
 __all__ = ["Compiled", "compiled"]
 
@@ -65,6 +66,7 @@ def compiled(df: DataFrame, emit: Emit = "append") -> Compiled:
     """The stages of a streaming DataFrame; groups that end come out when they do, or with every change of the last."""
     maker = Maker(df.sparkSession)
     plan, walk = normalised(maker, plan_of(df)), _Walk(maker, emit)
+    check_subqueries(plan)
     piece = walk.piece(plan, {identifier(one) for one in items(plan.output())}, last=True)
     if piece.stage is None:
         raise QueryError("the query keeps no state, so there is nothing for fluxen to run; start it with Spark itself")
@@ -78,7 +80,7 @@ class _Walk:
 
     def piece(self, node: Any, needed: set[int], *, last: bool = False) -> Piece:
         """What a node gives, of which the columns in `needed` are read; `last` if no stateful node is above."""
-        if not _has_state(node):
+        if not _is_cut(node) or (last and not _has_state(node)):
             check_source(node)
             return Piece(maker=self.maker, plan=node, node=node)
         name, children = str(node.nodeName()), items(node.children())
@@ -167,12 +169,23 @@ def _window(attribute: Any) -> bool:
 
 
 def _has_state(node: Any) -> bool:
+    """Whether there is a stateful node over streams."""
     if not node.isStreaming():
         return False
     children = items(node.children())
     if node.nodeName() in _STATEFUL or (node.nodeName() == "Join" and all(child.isStreaming() for child in children)):
         return True
     return any(_has_state(child) for child in children)
+
+
+def _is_cut(node: Any) -> bool:
+    """Whether there is something for a stage: state, or streams put together that have a watermark each.
+
+    Spark's union of these has one event time, and who is behind would be late.
+    """
+    if _has_state(node) or united_apart(node):
+        return True
+    return any(_is_cut(child) for child in items(node.children()))
 
 
 def _branches(union: Any) -> list[Any]:

@@ -12,11 +12,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
-from fluxen.arrays import Json
+from fluxen.arrays import UNBOUNDED, Json
 from fluxen.control.stage import Stage
 from fluxen.durations import microseconds
 from fluxen.errors import QueryError
 from fluxen.operators.base import Operator
+from fluxen.operators.join.carried import Carried
 from fluxen.operators.join.matching import Matching
 from fluxen.operators.join.mway import Join, OutputColumn, pair_bounds
 from fluxen.operators.join.outer import HOWS, OuterJoin, OuterShape, closing_bounds, preserved
@@ -37,7 +38,7 @@ from fluxen.spark.plan.base import (
     time_type,
 )
 from fluxen.spark.plan.layout import Travelling, event_time, field, hashable_columns, key_hashes, lay_out, quoted
-from fluxen.spark.plan.sources import lateness_of
+from fluxen.spark.plan.sources import lateness_of, origin
 from fluxen.state.segment import H
 
 Between = Mapping[tuple[str, str], tuple[Length | None, Length | None]]
@@ -72,8 +73,12 @@ class _Side:
     df: DataFrame
     key: list[str]
     time: str | None
-    fed: bool
-    """whether its rows are another stage's results"""
+    given: Given
+
+    @property
+    def fed(self) -> bool:
+        """Whether its rows are another stage's results."""
+        return self.given.plan is not None
 
 
 def join_stage(inputs: Mapping[str, Given], words: JoinWords) -> StagePlan:
@@ -85,7 +90,7 @@ def join_stage(inputs: Mapping[str, Given], words: JoinWords) -> StagePlan:
             df=given.df,
             key=listed(_each(words.on, name, "on"), "on"),
             time=None if words.time is None else str(_each(words.time, name, "time")),
-            fed=given.plan is not None,
+            given=given,
         )
         for name, given in inputs.items()
     ]
@@ -149,7 +154,9 @@ def _operator(
     names = tuple(side.name for side in sides)
     if words.how == "inner":
         kind = TreeJoin if words.plan == "tree" else Join
-        return kind(names=names, low=low, output=tuple(output), described=identity)
+        return kind(
+            names=names, low=low, output=tuple(output), described=identity, carried=_carried(sides, words, output)
+        )
     if words.matching is not None:
         _check_matching(sides, words.matching)
     first, second = sides
@@ -164,7 +171,24 @@ def _operator(
         shape=OuterShape(keys=(tuple(first.key), tuple(second.key)), clocks=(clocks[0], clocks[1])),
         matching=words.matching,
         described=identity,
+        carried=_carried(sides, words, output),
     )
+
+
+def _carried(sides: Sequence[_Side], words: JoinWords, output: Sequence[OutputColumn]) -> tuple[Carried, ...]:
+    """The results' further event times: those that a stage before says are near the one that this stage goes by."""
+    found = []
+    for out in output:
+        side = sides[out.side]
+        alone = words.how != "inner" and preserved(words.how)[out.side]
+        if side.given.plan is None or side.time is None or out.column in (None, side.time) or alone:
+            continue
+        known = side.given.plan.stage.operator.distances()
+        own, other = origin(side.df, side.time), origin(side.df, str(out.column)) if known else None
+        if (own, other) in known:
+            later, earlier = known[str(own), str(other)], known.get((str(other), str(own)), -UNBOUNDED)
+            found.append(Carried(name=out.name, side=out.side, later=later, earlier=earlier))
+    return tuple(found)
 
 
 def _check_matching(sides: Sequence[_Side], matching: Matching) -> None:

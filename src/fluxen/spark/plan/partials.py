@@ -22,6 +22,7 @@ from fluxen.spark.plan.types import arrow_type, spark_type
 from fluxen.state.segment import H2, H, T
 
 _TASK = "_task"
+_TOO_LARGE = "a sum is larger than its decimal type holds; cast to a type with more room"
 
 
 def measures(df: DataFrame, aggregates: Mapping[str, Aggregate]) -> tuple[Measure, ...]:
@@ -29,6 +30,7 @@ def measures(df: DataFrame, aggregates: Mapping[str, Aggregate]) -> tuple[Measur
     if not aggregates:
         raise QueryError("aggregate() needs at least one aggregate, such as n=fx.count()")
     found = []
+    strict = df.sparkSession.conf.get("spark.sql.ansi.enabled") == "true"
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise QueryError(f"{name}={aggregate!r} is not an aggregate; use fx.count(), fx.sum('column') and the like")
@@ -39,7 +41,7 @@ def measures(df: DataFrame, aggregates: Mapping[str, Aggregate]) -> tuple[Measur
         def type_of(column: str, what: str = what) -> pa.DataType:
             return arrow_type(field(df, column, f"column of {what}").dataType, f"{column!r} of {what}")
 
-        found.append(measure(name, aggregate, type_of))
+        found.append(measure(name, aggregate, type_of, strict=strict))
     return tuple(found)
 
 
@@ -79,10 +81,10 @@ def parts(measure: Measure) -> list[Column]:
     moments = [F.count(value), F.avg(read.number), F.var_pop(read.number) * F.count(value)]
     made: dict[str, list[Column]] = {
         "count": [F.count(value)],
-        "sum": [F.sum(value)],
+        "sum": [_sum(measure, value)],
         "min": [F.min(value)],
         "max": [F.max(value)],
-        "avg": [F.sum(read.summed), F.count(value)],
+        "avg": [_sum(measure, read.summed), F.count(value)],
         **dict.fromkeys(MOMENTS, moments),
         "first": [F.min(time), F.min_by(value, at)],
         "last": [F.max(time), F.max_by(value, at)],
@@ -94,6 +96,14 @@ def parts(measure: Measure) -> list[Column]:
         "bool_or": [F.max(value)],
     }
     return [column.alias(part) for column, part in zip(made[measure.kind], measure.parts)]
+
+
+def _sum(measure: Measure, value: Column) -> Column:
+    """A sum. Of decimals one that is too large is null outside of ANSI mode, which would be nothing to the sites."""
+    if not pa.types.is_decimal(measure.type):
+        return F.sum(value)
+    too_large = F.raise_error(f"fluxen.errors.QueryError: {measure.kind}({measure.column}): {_TOO_LARGE}")
+    return F.when(F.count(value) > 0, F.coalesce(F.sum(value), too_large))
 
 
 def single(measure: Measure) -> list[Column]:

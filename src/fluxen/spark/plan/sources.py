@@ -49,6 +49,11 @@ def lateness_of(df: DataFrame, time: str | None, given: str | timedelta | None, 
     if stated and time is None:
         raise QueryError(f"{what} needs the event time: pass time='column'")
     marked = {found.name: found.metadata[DELAY] for found in df.schema.fields if DELAY in found.metadata}
+    if marked and _has_united_apart(plan_of(df)):
+        raise QueryError(
+            f"{whose} is a union of streams with a withWatermark() each, and who is behind would be late; use "
+            "fx.union(), or withWatermark() on the union"
+        )
     if time not in marked:
         column = next(iter(marked), None) or _watermarked(plan_of(df))
         if column is not None:
@@ -64,6 +69,32 @@ def lateness_of(df: DataFrame, time: str | None, given: str | timedelta | None, 
             "of the two out"
         )
     return delay
+
+
+def united_apart(plan: Any) -> bool:
+    """Whether a plan is a union of streams of which each may be as far behind as its own withWatermark() allows.
+
+    Parts of one stream, such as two filters of it, are as far as each other.
+    """
+    if plan.nodeName() != "Union" or not plan.isStreaming():
+        return False
+    marks = [_marks(child) for child in items(plan.children())]
+    first, *rest = [mark for found in marks for mark in found] or [None]
+    return first is not None and (not all(marks) or not all(first.sameResult(other) for other in rest))
+
+
+def _has_united_apart(plan: Any) -> bool:
+    """Whether there is such a union, and no other watermark above it."""
+    if plan.nodeName() == "EventTimeWatermark":
+        return False
+    return united_apart(plan) or any(_has_united_apart(child) for child in items(plan.children()))
+
+
+def _marks(plan: Any) -> list[Any]:
+    """The watermarks that count in a plan: the highest ones."""
+    if plan.nodeName() == "EventTimeWatermark":
+        return [plan]
+    return [mark for child in items(plan.children()) for mark in _marks(child)]
 
 
 def _watermarked(plan: Any) -> str | None:
