@@ -36,9 +36,26 @@ class QueryCase:
     steps: list[str]
     """the query in words, for whoever reads a failure"""
     build: Callable[[list[Any]], Any]
+    local: bool = False
+    """whether event times are timestamps without time zone"""
+    python: bool = False
+    """whether a Python function has been at the rows before"""
+    ansi: bool = True
+
+    def read(self, rows: Any) -> Any:
+        """A stream's rows, or a table's, as the query finds them."""
+        from pyspark.sql import functions as F
+
+        if self.local:
+            rows = rows.withColumn("ts", F.col("ts").cast("timestamp_ntz"))
+        return rows.withColumn("n", F.udf(_same, "bigint")("n")) if self.python else rows
 
     def __repr__(self) -> str:
         return " | ".join(self.steps)
+
+
+def _same(value: int) -> int:
+    return value
 
 
 @st.composite
@@ -47,7 +64,7 @@ def rows(draw: Any, batch: int) -> pa.Table:
     one = st.tuples(
         st.sampled_from([1, 2, 3, None]),
         st.sampled_from(["x", "y", None]),
-        st.sampled_from([None, 1.5, -2.0, 0.0, 7.25]),
+        st.sampled_from([None, 1.5, -2.0, 0.0, -0.0, float("nan"), 7.25]),
         st.integers(0, 4),
         st.one_of(st.none(), *[st.integers(start, start + (SPAN + OVERLAP) * SECOND)] * 5),
     )
@@ -67,6 +84,7 @@ KEYS = [
     "{a}.n % 3 = {b}.n % 3",
     "{a}.k <=> {b}.k AND {a}.n = {b}.n",
     "cast({a}.k as bigint) = {b}.n",
+    "{a}.v = {b}.v",
 ]
 BOUNDS = [
     "{b}.ts BETWEEN {a}.ts - INTERVAL 2 SECONDS AND {a}.ts + INTERVAL 3 SECONDS",
@@ -90,6 +108,7 @@ AGGREGATES = {
     "mean": "avg({a}.n)",
     "some": "count({a}.v)",
     "kinds": "count(DISTINCT {a}.s)",
+    "values": "count(DISTINCT {a}.v)",
     "few": "sum({a}.n) FILTER (WHERE {a}.v > 0)",
     "all": "sort_array(collect_set({a}.n))",
     "sd": "round(stddev({a}.n), 6)",
@@ -134,7 +153,9 @@ def query_cases(draw: Any) -> QueryCase:
 
     steps = [f"{len(tables)} streams, {batches} batches, filters {filters}", *(f"{how}: {on}" for how, on in joins)]
     steps += ["united with the last stream"] if united else []
-    return QueryCase(tables=tables, steps=[*steps, *(words for words, _ in groups)], build=build)
+    settings = {name: draw(st.booleans()) for name in ("local", "python", "ansi")}
+    steps += [*(words for words, _ in groups), str(settings)]
+    return QueryCase(tables=tables, steps=steps, build=build, **settings)
 
 
 def _join(draw: Any, at: int, kind: str) -> tuple[str, str]:
@@ -153,7 +174,7 @@ def _groups(draw: Any, alias: int, always: bool = False) -> list[tuple[str, Call
         return []
     a = f"s{alias}"
     size, slide = draw(st.sampled_from([("5 seconds", None), ("6 seconds", "2 seconds"), ("7 seconds", "3 seconds")]))
-    by = draw(st.sampled_from([[], [f"{a}.k"], [f"{a}.n % 2"], [f"{a}.s", f"{a}.k"]]))
+    by = draw(st.sampled_from([[], [f"{a}.k"], [f"{a}.n % 2"], [f"{a}.s", f"{a}.k"], [f"{a}.v"]]))
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     having = draw(st.sampled_from([None, "count > 1"]))
     again = draw(st.booleans())

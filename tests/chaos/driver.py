@@ -1,15 +1,42 @@
-"""Runs one query over prepared files into a parquet sink until it is through, or until it is killed."""
+"""Runs one query over prepared files into a parquet sink until it is through, or until it is killed.
+
+`python driver.py DIRECTORY` joins and aggregates in fluxen's words; with `sql` behind it, `fx.query` gets a DataFrame,
+and with `sql-at-once` Spark writes what that DataFrame is over all rows.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import fluxen as fx
 from fluxen.testing.streams import stream_of
 
+SQL = """
+SELECT w.start AS start, k, count(*) AS n, sum(m) AS total, count(m) AS met
+FROM (SELECT k, window(ts, '10 seconds') AS w, m FROM (
+  SELECT a.k, a.ts, b.v AS m FROM a LEFT JOIN b
+  ON a.k = b.k AND a.v > b.v AND b.ts BETWEEN a.ts - INTERVAL 3 SECONDS AND a.ts + INTERVAL 5 SECONDS
+  UNION ALL SELECT k, ts, v FROM b WHERE v < 100))
+GROUP BY w, k
+"""
 
-def main(directory: Path) -> None:
+
+def sql(spark: Any, inputs: dict[str, Any]) -> Any:
+    for name, rows in inputs.items():
+        rows.withWatermark("ts", "13 seconds").createOrReplaceTempView(name)
+    return spark.sql(SQL)
+
+
+def words(inputs: dict[str, Any]) -> fx.Query:
+    joined = fx.join(inputs, on="k", time="ts", within="5 seconds", lateness="10 seconds")
+    return joined.aggregate(
+        by="k", time="a_ts", window="10 seconds", lateness="30 seconds", n=fx.count(), total=fx.sum("b_v")
+    )
+
+
+def main(directory: Path, what: str = "words") -> None:
     spark = fx.session(
         "fluxen-chaos",
         master="local[2]",
@@ -18,15 +45,16 @@ def main(directory: Path) -> None:
         spark__sql__shuffle__partitions=2,
     )
     spark.sparkContext.setLogLevel("ERROR")
+    if what == "sql-at-once":
+        whole = {name: spark.read.parquet(str(directory / "input" / name)) for name in ("a", "b")}
+        sql(spark, whole).write.parquet(str(directory / "expected"))
+        return
     inputs = {name: stream_of(spark, directory / "input" / name) for name in ("a", "b")}
-    joined = fx.join(inputs, on="k", time="ts", within="5 seconds", lateness="10 seconds")
-    query = joined.aggregate(
-        by="k", time="a_ts", window="10 seconds", lateness="30 seconds", n=fx.count(), total=fx.sum("b_v")
-    )
+    query = fx.query(sql(spark, inputs)) if what == "sql" else words(inputs)
     writer = query.adapt(sites=2, partitions=16).writeStream.format("parquet").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(directory / "checkpoint")).option("endOfInput", True)
     writer.start(str(directory / "output")).awaitTermination()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -71,8 +71,12 @@ def written(directory: Path) -> list[tuple[int, int, int, int]]:
     return sorted((r["k"], int(r["window"]["start"].timestamp()), r["n"], r["total"]) for r in rows)
 
 
-def start(directory: Path, attempt: int, point: str | None) -> subprocess.Popen[bytes]:
-    """The driver in a session of its own; `point` is where it shall die."""
+def rows(directory: Path) -> list[str]:
+    return sorted(repr(row) for path in directory.glob("part-*") for row in pq.ParquetFile(path).read().to_pylist())
+
+
+def start(directory: Path, attempt: int, point: str | None, what: str = "words") -> subprocess.Popen[bytes]:
+    """The driver in a session of its own; `point` is where it shall die, `what` the query it runs."""
     path = os.pathsep.join([str(HERE / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
     if point is not None:
@@ -82,7 +86,7 @@ def start(directory: Path, attempt: int, point: str | None) -> subprocess.Popen[
         }
     with (directory / f"driver-{attempt}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, str(HERE / "driver.py"), str(directory)],
+            [sys.executable, str(HERE / "driver.py"), str(directory), what],
             env=environment,
             stdout=log,
             stderr=log,
@@ -104,25 +108,53 @@ def kill_at_random(driver: subprocess.Popen[bytes], directory: Path, delay: floa
         os.killpg(driver.pid, signal.SIGKILL)
 
 
+def killed_again_and_again(directory: Path, rng: random.Random, what: str) -> None:
+    """Run the query through any number of kills, each of which has hit it."""
+    killed = []
+    for attempt in range(KILLS):
+        point = None
+        if attempt % 2:
+            point = f"{POINTS[attempt // 2 % len(POINTS)]} {rng.randrange(3, 12)}"
+        driver = start(directory, attempt, point, what)
+        if point is None:
+            kill_at_random(driver, directory, rng.random() * 3)
+        code = driver.wait()
+        log = (directory / f"driver-{attempt}.log").read_text()
+        assert code in (0, -signal.SIGKILL), log[-3000:]
+        killed.append(code == -signal.SIGKILL)
+    finished(directory, KILLS, what)
+    assert all(killed), f"only {sum(killed)} of {KILLS} kills hit a running query"
+
+
+def finished(directory: Path, attempt: int, what: str) -> None:
+    last = start(directory, attempt, None, what)
+    assert last.wait() == 0, (directory / f"driver-{attempt}.log").read_text()[-3000:]
+
+
 @pytest.mark.chaos
 @pytest.mark.spark
 @pytest.mark.timeout(240 + 90 * KILLS)
 def test_every_result_is_on_disk_once_however_often_the_driver_is_killed(tmp_path):
     rng = random.Random(SEED)
     inputs = prepare(tmp_path, rng, batches=8 + 4 * KILLS)
-    killed = []
-    for attempt in range(KILLS):
-        point = None
-        if attempt % 2:
-            point = f"{POINTS[attempt // 2 % len(POINTS)]} {rng.randrange(3, 12)}"
-        driver = start(tmp_path, attempt, point)
-        if point is None:
-            kill_at_random(driver, tmp_path, rng.random() * 3)
-        code = driver.wait()
-        log = (tmp_path / f"driver-{attempt}.log").read_text()
-        assert code in (0, -signal.SIGKILL), log[-3000:]
-        killed.append(code == -signal.SIGKILL)
-    last = start(tmp_path, KILLS, None)
-    assert last.wait() == 0, (tmp_path / f"driver-{KILLS}.log").read_text()[-3000:]
+    killed_again_and_again(tmp_path, rng, "words")
     assert written(tmp_path) == expected(inputs)
-    assert all(killed), f"only {sum(killed)} of {KILLS} kills hit a running query"
+
+
+@pytest.mark.chaos
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 90 * KILLS)
+def test_a_dataframe_gives_what_it_gives_over_all_rows_however_often_the_driver_is_killed(tmp_path):
+    rng = random.Random(SEED)
+    prepare(tmp_path, rng, batches=8 + 4 * KILLS)
+    killed_again_and_again(tmp_path, rng, "sql")
+    finished(tmp_path, KILLS + 1, "sql-at-once")
+    found, wanted = (
+        sorted(
+            repr(row) for path in (tmp_path / place).glob("part-*") for row in pq.ParquetFile(path).read().to_pylist()
+        )
+        for place in ("output", "expected")
+    )
+    assert wanted
+    assert found == wanted

@@ -227,7 +227,6 @@ REFUSED = {
     "SELECT s, n * rand() AS r FROM (SELECT s, count(*) AS n FROM a GROUP BY s)": "rand",
     "SELECT s, percentile_approx(n, 0.5) FROM a GROUP BY s": "percentile_approx",
     "SELECT m, count(*) FROM (SELECT s, max(n) AS m FROM a GROUP BY s) GROUP BY m": "running aggregates",
-    "SELECT k, s FROM a": "keeps no state",
     "SELECT window(a.ts, '1 minute'), count(*) FROM a JOIN b ON a.k = b.k GROUP BY 1": "bound it in the join",
     "SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 HOUR AND a.n + b.n > 3": (
         "columns of both inputs"

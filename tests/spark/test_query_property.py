@@ -20,6 +20,14 @@ from tests.query_cases import DELAY, QueryCase, query_cases
 
 pytestmark = pytest.mark.spark
 
+
+@pytest.fixture(autouse=True)
+def as_before(spark: Any) -> Any:
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    yield
+    spark.conf.set("spark.sql.ansi.enabled", before)
+
+
 FEW = examples(8, phases=[Phase.explicit, Phase.generate], database=None, print_blob=False)
 
 
@@ -39,7 +47,7 @@ class Falls(Collected):
 
 def frames(spark: Any, case: QueryCase, upto: int, directory: Path) -> list[Any]:
     tables = {f"s{at}": found[:upto] for at, found in enumerate(case.tables)}
-    return [one.withWatermark("ts", DELAY) for one in feeds(spark, tables, directory).values()]
+    return [case.read(one).withWatermark("ts", DELAY) for one in feeds(spark, tables, directory).values()]
 
 
 def compiled(df: Any) -> fx.Query:
@@ -93,11 +101,12 @@ def at_once(spark: Any, case: QueryCase) -> list[str]:
         for at, table in enumerate(whole):
             path = f"{directory}/{at}.parquet"
             pa.parquet.write_table(table, path)
-            tables.append(spark.read.parquet(path))
+            tables.append(case.read(spark.read.parquet(path)))
         return oracle.canonical_rows(row.asDict(recursive=True) for row in case.build(tables).collect())
 
 
 @FEW
 @given(case=query_cases(), history=st.data())
 def test_a_dataframe_gives_on_fluxen_what_it_gives_over_all_rows_at_once(spark, case, history):
+    spark.conf.set("spark.sql.ansi.enabled", str(case.ansi).lower())
     assert replay(spark, case, history) == at_once(spark, case)

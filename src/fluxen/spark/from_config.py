@@ -78,9 +78,12 @@ def _of_sql(spark: SparkSession, sql: str, streams: Mapping[str, DataFrame]) -> 
     for name, stream in streams.items():
         stream.createOrReplaceTempView(name)
     try:
-        return query(spark.sql(sql))
+        found = query(spark.sql(sql))
     except (AnalysisException, ParseException) as error:
         raise QueryError(f"the SQL cannot be read: {str(error).splitlines()[0]}") from error
+    if isinstance(found, Query):
+        return found
+    raise QueryError("the SQL keeps no state, so there is nothing for fluxen to run; start it with spark.sql() instead")
 
 
 def _keywords(described: Described) -> Json:

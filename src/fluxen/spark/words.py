@@ -24,6 +24,7 @@ from fluxen.spark.plan.rows import distinct_stage, stateful_stage
 from fluxen.spark.plan.top import Order, TopWords, top_stage
 from fluxen.spark.plan.union import union_stage
 from fluxen.spark.query import Query
+from fluxen.spark.stateless import Stateless
 from fluxen.state.store import Store
 
 # ---- inputs of a stage
@@ -230,12 +231,14 @@ def stateful(stream: DataFrame | Query, by: Keys | None, operator: Any, time: st
     return query if by is not None else query.adapt(policy=RiverDQ())
 
 
-def query(df: DataFrame, *, mode: Literal["append", "update"] = "append") -> Query:
+def query(df: DataFrame, *, mode: Literal["append", "update"] = "append") -> Any:
     """A streaming DataFrame as it is, made with the DataFrame API or spark.sql(): fluxen runs its joins of streams and
     its aggregates, Spark everything that keeps no state.
 
     Windows come out once, when the watermark passes their end; with `mode="update"`, or outputMode("update") of the
     writer, whenever they have changed. `fx.explain(df)` shows the stages. What cannot be run is refused here.
+
+    Gives a `Query`; for a DataFrame that keeps no state something like one, whose `writeStream` is Spark's own.
     """
     if not isinstance(df, DataFrame):
         connect = "connect" in type(df).__module__
@@ -249,6 +252,8 @@ def query(df: DataFrame, *, mode: Literal["append", "update"] = "append") -> Que
     if mode not in ("append", "update"):
         raise QueryError(f"mode must be 'append' or 'update', got {mode!r}")
     found = compiled(df, mode)
+    if found is None:
+        return Stateless(df=df)
     return Query(last=found.last, shape=found.shape, options=AdaptOptions(), note=found.note)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from fluxen.errors import QueryError
 from fluxen.operators.aggregate.windowed import Emit
 from fluxen.spark.catalyst import Maker, event_timed, identifier, identifiers, is_attribute, items, jvm, plan_of
 from fluxen.spark.compile.aggregates import aggregated
@@ -62,14 +61,17 @@ class Compiled:
     """what Spark does with those results, for `explain`"""
 
 
-def compiled(df: DataFrame, emit: Emit = "append") -> Compiled:
-    """The stages of a streaming DataFrame; groups that end come out when they do, or with every change of the last."""
+def compiled(df: DataFrame, emit: Emit = "append") -> Compiled | None:
+    """The stages of a streaming DataFrame; groups that end come out when they do, or with every change of the last.
+
+    None if it keeps no state.
+    """
     maker = Maker(df.sparkSession)
     plan, walk = normalised(maker, plan_of(df)), _Walk(maker, emit)
     check_subqueries(plan)
     piece = walk.piece(plan, {identifier(one) for one in items(plan.output())}, last=True)
     if piece.stage is None:
-        raise QueryError("the query keeps no state, so there is nothing for fluxen to run; start it with Spark itself")
+        return None
     output = items(plan.output())
     return Compiled(last=piece.stage, shape=piece.finished(output), note=told(piece.plan))
 
