@@ -88,9 +88,10 @@ def test_streams_of_a_union_are_late_by_their_own_watermarks(same):
 
 def test_streams_of_a_union_have_their_own_delays(same):
     tables = {"a": [rows((100, 1), (200, 1)), rows((300, 1))], "b": [rows((100, 2), (200, 2)), rows((150, 2))]}
-    united = lambda made: (
-        made["a"].union(made["b"]).groupBy("k", F.window("ts", "10 seconds")).agg(F.sum("n").alias("n"))
-    )  # noqa: E731
+
+    def united(made: dict[str, Any]) -> Any:
+        return made["a"].union(made["b"]).groupBy("k", F.window("ts", "10 seconds")).agg(F.sum("n").alias("n"))
+
     same(tables, united, a="1 second", b="100 seconds")
 
 
