@@ -125,13 +125,17 @@ def test_results_that_end_just_where_the_watermark_is_are_counted(same, sql):
 
 
 def test_a_later_stage_knows_the_times_of_all_streams_before_it(same):
-    tables = {name: [rows((1, 1), (3, 2), (9, 1)), rows((9, 2), (12, 1), (40, 3)), rows((60, 1))] for name in "abc"}
+    """The second batch joins a row of a that is older than all that b and c have had."""
+    tables = {
+        "a": [rows((12, 1), (50, 2)), rows((60, 2)), rows((90, 2))],
+        "b": [rows((20, 4)), rows((40, 1), (41, 1)), rows((90, 4))],
+        "c": [rows((20, 4)), rows((40, 1), (42, 3)), rows((90, 4))],
+    }
     same(
         tables,
         """SELECT window(a.ts, '5 seconds') AS w, count(*) AS n FROM a
         JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 30 SECONDS
         JOIN c ON b.n % 2 = c.n % 2 AND c.ts BETWEEN b.ts AND b.ts + INTERVAL 3 SECONDS GROUP BY 1""",
-        a="2 seconds",
     )
 
 
