@@ -36,8 +36,6 @@ class QueryCase:
     steps: list[str]
     """the query in words, for whoever reads a failure"""
     build: Callable[[list[Any]], Any]
-    local: bool = False
-    """whether event times are timestamps without time zone"""
     python: bool = False
     """whether a Python function has been at the rows before"""
     ansi: bool = True
@@ -46,8 +44,7 @@ class QueryCase:
         """A stream's rows, or a table's, as the query finds them."""
         from pyspark.sql import functions as F
 
-        if self.local:
-            rows = rows.withColumn("ts", F.col("ts").cast("timestamp_ntz"))
+        rows = rows.withColumn("at", F.col("ts").cast("timestamp_ntz"))
         same = F.udf(lambda n: n, "bigint")
         return rows.withColumn("n", same("n")) if self.python else rows
 
@@ -95,6 +92,7 @@ RESIDUALS = [
     "{a}.v > 0",
     "{b}.s IS NULL OR {b}.n + 1 > {a}.n",
     "NOT ({a}.v = {b}.v)",
+    "{a}.at <= {b}.at",
 ]
 FILTERS = ["n > 1", "v IS NOT NULL", "k <> 2", "s = 'x' OR n < 3", "ts IS NOT NULL"]
 AGGREGATES = {
@@ -103,6 +101,7 @@ AGGREGATES = {
     "low": "min({a}.v)",
     "high": "max({a}.ts)",
     "mean": "avg({a}.n)",
+    "latest": "max({a}.at)",
     "some": "count({a}.v)",
     "kinds": "count(DISTINCT {a}.s)",
     "values": "count(DISTINCT {a}.v)",
@@ -140,8 +139,9 @@ def query_cases(draw: Any) -> QueryCase:
         for (how, condition), right in zip(joins, made[1:]):
             whole = whole.join(right, F.expr(condition), how)
         if united:
-            columns = [F.expr(f"s0.{name}") for name in SCHEMA.names]
-            whole = whole.select(*columns).union(made[-1].select(*SCHEMA.names)).alias("s0")
+            names = [*SCHEMA.names, "at"]
+            columns = [F.expr(f"s0.{name}") for name in names]
+            whole = whole.select(*columns).union(made[-1].select(*names)).alias("s0")
         for step in groups:
             whole = step[1](whole)
         if computed:
@@ -150,7 +150,7 @@ def query_cases(draw: Any) -> QueryCase:
 
     steps = [f"{len(tables)} streams, {batches} batches, filters {filters}", *(f"{how}: {on}" for how, on in joins)]
     steps += ["united with the last stream"] if united else []
-    settings = {name: draw(st.booleans()) for name in ("local", "python", "ansi")}
+    settings = {name: draw(st.booleans()) for name in ("python", "ansi")}
     steps += [*(words for words, _ in groups), str(settings)]
     return QueryCase(tables=tables, steps=steps, build=build, **settings)
 

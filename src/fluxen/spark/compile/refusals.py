@@ -7,7 +7,7 @@ from typing import Any
 from fluxen.errors import QueryError
 from fluxen.spark.catalyst import every_expression, items, optional
 
-__all__ = ["check_between", "check_source", "check_static", "check_subqueries", "place", "refused"]
+__all__ = ["check_between", "check_source", "check_static", "place", "refused"]
 
 _INSTEAD = {
     "Sort": "a stream has no end to sort up to; sort in the sink, batch by batch",
@@ -57,18 +57,6 @@ def check_source(plan: Any) -> None:
     check_static(plan)
     for child in items(plan.children()):
         check_source(child)
-
-
-def check_subqueries(plan: Any) -> None:
-    """Raise for a subquery over a stream in an expression, which Spark would run beside the stages."""
-    if any(one.isStreaming() for one in items(plan.subqueries())):
-        raise refused(
-            "a subquery over a stream, such as IN (SELECT ...) or EXISTS (SELECT ...),",
-            plan,
-            "write it as a LEFT SEMI JOIN, or a LEFT ANTI JOIN for NOT EXISTS, with event-time bounds in ON",
-        )
-    for child in items(plan.children()):
-        check_subqueries(child)
 
 
 def check_static(node: Any) -> None:

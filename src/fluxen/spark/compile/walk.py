@@ -14,7 +14,7 @@ from fluxen.spark.compile.conditions import conjuncts
 from fluxen.spark.compile.joins import inner_join, other_join
 from fluxen.spark.compile.normal import normalised
 from fluxen.spark.compile.pieces import Piece, struct_end, told
-from fluxen.spark.compile.refusals import check_between, check_source, check_static, check_subqueries, refused
+from fluxen.spark.compile.refusals import check_between, check_source, check_static, refused
 from fluxen.spark.compile.rows import deduplicated, first_rows, is_top, united
 from fluxen.spark.plan.base import Shape, StagePlan
 from fluxen.spark.plan.sources import united_apart
@@ -68,7 +68,6 @@ def compiled(df: DataFrame, emit: Emit = "append") -> Compiled | None:
     """
     maker = Maker(df.sparkSession)
     plan, walk = normalised(maker, plan_of(df)), _Walk(maker, emit)
-    check_subqueries(plan)
     piece = walk.piece(plan, {identifier(one) for one in items(plan.output())}, last=True)
     if piece.stage is None:
         return None

@@ -39,6 +39,7 @@ from fluxen.spark.plan.base import (
 )
 from fluxen.spark.plan.layout import Travelling, event_time, field, hashable_columns, key_hashes, lay_out, quoted
 from fluxen.spark.plan.sources import lateness_of, origin
+from fluxen.spark.plan.types import collated
 from fluxen.state.segment import H
 
 Between = Mapping[tuple[str, str], tuple[Length | None, Length | None]]
@@ -194,10 +195,10 @@ def _carried(sides: Sequence[_Side], words: JoinWords, output: Sequence[OutputCo
 def _check_matching(sides: Sequence[_Side], matching: Matching) -> None:
     for of in matching.operands():
         kind = field(sides[of.side].df, of.column, f"matching: of input {sides[of.side].name!r},").dataType
-        if isinstance(kind, (st.StructType, st.ArrayType, st.MapType)):
+        if isinstance(kind, (st.StructType, st.ArrayType, st.MapType)) or collated(kind):
             raise QueryError(
                 f"matching: column {of.column!r} of input {sides[of.side].name!r} is {kind.simpleString()}, which "
-                "cannot be compared at the sites; use its parts"
+                "cannot be compared at the sites; use its parts, of strings with a collation lower() or the like"
             )
 
 

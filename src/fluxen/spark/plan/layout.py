@@ -15,6 +15,7 @@ from pyspark.sql import types as st
 from fluxen.arrays import NO_TIME
 from fluxen.errors import QueryError
 from fluxen.site.wire import IN, Wire, assign_slots
+from fluxen.spark.plan.types import collated
 from fluxen.state.segment import H2, H, T
 
 _SECOND = -7046029254386353131
@@ -57,12 +58,12 @@ def hashable(column: Column, kind: st.DataType) -> list[Column]:
 
 
 def _unequal(kind: st.DataType) -> bool:
-    """Whether values of this type, or parts of them, cannot be compared for equality."""
+    """Whether values of this type, or parts of them, cannot be compared for equality by what they consist of."""
     if isinstance(kind, st.ArrayType):
         return _unequal(kind.elementType)
     if isinstance(kind, st.StructType):
         return any(_unequal(inner.dataType) for inner in kind.fields)
-    return kind.typeName() in ("map", "variant")  # PySpark 3.5 has no VariantType to name
+    return kind.typeName() in ("map", "variant") or collated(kind)  # PySpark 3.5 has no VariantType to name
 
 
 def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool, more: Sequence[Column] = ()) -> list[Column]:
@@ -76,7 +77,8 @@ def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool, more: Sequenc
         kind = field(df, name, "key column").dataType
         if _unequal(kind):
             raise QueryError(
-                f"key column {name!r} is {kind.simpleString()}: maps and variants have no equality; use their parts"
+                f"key column {name!r} is {kind.simpleString()}: maps and variants have no equality, use their parts; of "
+                "strings with a collation take lower() or the like"
             )
         types.append(kind)
         column = F.col(quoted(name))
@@ -111,7 +113,9 @@ def micros(sql: str, kind: st.DataType) -> Column:
     """A timestamp of either kind as microseconds since 1970."""
     if isinstance(kind, st.TimestampType):
         return F.expr(f"unix_micros({sql})")
-    return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {sql})")
+    # functions of timestamps would take it for one in the session's time zone, whose clock may skip it
+    seconds = f"cast(cast({sql} - TIMESTAMP_NTZ'1970-01-01 00:00:00' AS INTERVAL SECOND) AS decimal(20, 6))"
+    return F.expr(f"cast({seconds} * 1000000 AS bigint)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

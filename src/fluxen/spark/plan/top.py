@@ -30,6 +30,7 @@ from fluxen.spark.plan.base import (
 from fluxen.spark.plan.closing import closing_field, closing_hashes, closing_time
 from fluxen.spark.plan.layout import Travelling, field, key_hashes, lay_out
 from fluxen.spark.plan.sources import lateness_of
+from fluxen.spark.plan.types import collated
 
 Order = str | Sequence[str | tuple[str, str]]
 """Columns, each by itself (ascending) or with its direction, as in [("price", "desc"), ("ts", "asc")]."""
@@ -113,9 +114,9 @@ def _order(df: DataFrame, order: Order) -> tuple[Ordering, ...]:
     for one in given:
         column, direction = (one, "asc") if isinstance(one, str) else one
         kind = field(df, column, "column of order").dataType
-        if _unordered(kind):
+        if _unordered(kind) or collated(kind):
             raise QueryError(
-                f"order: column {column!r} is {kind.simpleString()}, whose values have no order; take others"
+                f"order: column {column!r} is {kind.simpleString()}, whose values have no order here; take others"
             )
         try:
             made.append(Ordering.of(column, direction))

@@ -47,9 +47,14 @@ def arrow_type(kind: st.DataType, what: str) -> pa.DataType:
     if isinstance(kind, st.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     for plain, arrow in _PLAIN.items():
-        if type(kind) is plain:
+        if type(kind) is plain and not collated(kind):
             return arrow
     raise QueryError(f"{what} is {kind.simpleString()}, which aggregates do not take; cast it to a plain type")
+
+
+def collated(kind: st.DataType) -> bool:
+    """Whether strings of this type are equal, or in order, by a collation, which sites know nothing of."""
+    return isinstance(kind, st.StringType) and kind.simpleString() != "string"
 
 
 def spark_type(kind: pa.DataType) -> st.DataType:
