@@ -138,6 +138,14 @@ def test_a_later_stage_knows_the_times_of_all_streams_before_it(same):
     )
 
 
+def test_windows_that_nothing_closes_draw_a_warning(spark, views):
+    views({name: [rows((1, 1))] for name in "ab"}, {}, streaming=True)
+    sql = "SELECT window(a.ts, '5 seconds') AS w, count(*) AS n FROM a JOIN b ON a.k = b.k AND {} GROUP BY 1"
+    with pytest.warns(UserWarning, match="only at the end of input"):
+        fx.query(spark.sql(sql.format("a.ts <= b.ts")))
+    fx.query(spark.sql(sql.format("a.ts <= b.ts AND b.ts <= a.ts + INTERVAL 1 HOUR")))
+
+
 # ---- time zones
 
 

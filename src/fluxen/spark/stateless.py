@@ -55,7 +55,7 @@ class Stateless:
         return _Writer(self.df)
 
 
-class _Writer(DataStreamWriter):
+class _Writer(DataStreamWriter):  # type: ignore[misc]
     """Spark's writer, which would start anew on a checkpoint of fluxen's and bring all rows again."""
 
     def option(self, key: str, value: Any) -> _Writer:

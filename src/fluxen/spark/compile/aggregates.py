@@ -172,7 +172,8 @@ class _Stage:
             )
         kind = _KINDS.get(called)
         if kind is None:
-            raise refused(f"{function.prettyName()}()", expression, f"there are {', '.join(KINDS)}")
+            name = "an aggregate function in Python" if called == "PythonUDAF" else f"{function.prettyName()}()"
+            raise refused(name, expression, f"there are {', '.join(KINDS)}")
         where = optional(expression.filter())
         arguments = items(function.children())
         if kind == "count":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 from fluxen.spark.catalyst import identifier, identifiers, items
 from fluxen.spark.compile.pieces import Piece, definition, expanded, struct_end
-from fluxen.spark.compile.refusals import refused
+from fluxen.spark.compile.refusals import place, refused
 from fluxen.spark.plan.base import StagePlan
 
 __all__ = ["Clock", "check_times", "clock_of", "some_time"]
@@ -31,6 +32,7 @@ def some_time(piece: Piece) -> Any:
 def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
     """By what groups of the column `closing` close: a timestamp itself, or what a window was made of."""
     if not struct_end(closing) and piece.timed(closing):
+        _warn_of_endless(node, piece, closing)
         return Clock(piece, closing, None if piece.stage is None else _JUST)
     made = definition(node, identifier(closing))
     read = set[int]() if made is None else identifiers(made)
@@ -53,10 +55,20 @@ def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
                 "take the one that the bounds are about"
             )
         raise refused(f"grouping by {closing.sql()}", node, instead)
+    _warn_of_endless(node, piece, source)
     if not struct_end(source):
         return Clock(*found)
     # window_time() is a microsecond before the end
     return Clock(*found, _JUST if struct_end(closing) else "2 microseconds")
+
+
+def _warn_of_endless(node: Any, piece: Piece, time: Any) -> None:
+    if piece.endless(time):
+        warnings.warn(
+            f"groups by {time.sql()}{place(node)} close only at the end of input: nothing says how old its values may "
+            "become; bound it from both sides in the join before",
+            stacklevel=2,
+        )
 
 
 def _left_out(plan: Any, number: int) -> bool:

@@ -82,11 +82,21 @@ class Piece:
         """Whether Spark takes a column for an event time and the stage, if there is one, knows how far it has come."""
         if not event_timed(attribute) or self.stage is None:
             return event_timed(attribute)
+        name = self._clock(attribute)
+        return name is not None and self.stage.stage.timed(name)
+
+    def endless(self, attribute: Any) -> bool:
+        """Whether the stage knows of an event time that rows to come may be as old as they like."""
+        name = None if self.stage is None else self._clock(attribute)
+        return name is not None and self.stage is not None and self.stage.stage.unbounded(name)
+
+    def _clock(self, attribute: Any) -> str | None:
+        """The column by which the stage would know how far an event time of its results has come."""
         number = self._below(identifier(attribute))
-        name = next((name for name, one in self.results if identifier(one) == number), None)
-        if name is None or number in self.ends:
-            return name is not None
-        return self.stage.stage.timed(f"{name}.end" if struct_end(attribute) else name)
+        end = self.ends.get(number or 0)
+        wanted = number if end is None else identifier(end)
+        name = next((name for name, one in self.results if identifier(one) == wanted), None)
+        return f"{name}.end" if name is not None and end is None and struct_end(attribute) else name
 
     def end(self, window: Any) -> tuple[Piece, Any] | None:
         """When windows end, as the stage knows it, and the piece that has that; None where it cannot be had."""

@@ -77,8 +77,8 @@ def key_hashes(df: DataFrame, keys: Sequence[str], *, nulls: bool, more: Sequenc
         kind = field(df, name, "key column").dataType
         if _unequal(kind):
             raise QueryError(
-                f"key column {name!r} is {kind.simpleString()}: maps and variants have no equality, use their parts; of "
-                "strings with a collation take lower() or the like"
+                f"key column {name!r} is {kind.simpleString()}: maps and variants have no equality, use their parts; "
+                "of strings with a collation take lower() or the like"
             )
         types.append(kind)
         column = F.col(quoted(name))
