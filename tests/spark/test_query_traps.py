@@ -113,7 +113,8 @@ def test_a_union_in_our_own_words_does_not_hide_who_is_behind(spark, views):
         (SELECT window(ts, '10 seconds') AS w, count(*) AS n FROM a GROUP BY 1) GROUP BY 1""",
         """SELECT window_time(w) AS t, sum(n) AS n FROM
         (SELECT k, window(ts, '10 seconds') AS w, count(*) AS n FROM a GROUP BY 1, 2) GROUP BY 1""",
-        f"SELECT ts, count(*) AS n FROM (SELECT a.ts FROM a JOIN b ON {BOTH}) GROUP BY ts",
+        """SELECT ts, count(*) AS n FROM (SELECT a.ts FROM a JOIN b ON a.k = b.k
+        AND b.ts BETWEEN a.ts - INTERVAL 5 SECONDS AND a.ts) GROUP BY ts""",
     ],
 )
 def test_results_that_end_just_where_the_watermark_is_are_counted(same, sql):
