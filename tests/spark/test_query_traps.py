@@ -162,9 +162,9 @@ def test_local_times_that_a_clock_skips_are_times_like_any_other(spark, drain, c
     with setting(spark, "spark.sql.session.timeZone", "Europe/Berlin"):
         streams = feeds(spark, {"a": tables, "b": tables}, tmp_path / "input")
         joined = fx.join(streams, on="k", time="ts", within="5 minutes", lateness="3 hours")
-        windows = joined.aggregate("k", "a_ts", window="10 minutes", n=fx.count(), last=fx.max("b_ts"))
+        windows = joined.aggregate("k", "a_ts", window="10 minutes", n=fx.count(), latest=fx.max("b_ts"))
         drain(windows.adapt(sites=2, partitions=8), collected, endOfInput=True)
-    found = [(row["window"]["start"], row["n"], row["last"]) for row in collected.rows]
+    found = [(row["window"]["start"], row["n"], row["latest"]) for row in collected.rows]
     at = [datetime(2026, 3, 29, *time) for time in ((1, 0), (2, 30), (2, 31), (3, 30), (3, 31))]
     assert sorted(found) == [(at[0], 1, at[0]), (at[1], 4, at[2]), (at[3], 4, at[4])]
 
