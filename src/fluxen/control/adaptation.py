@@ -134,7 +134,7 @@ class Adaptation:
                 state = self._to_or_from_disk(action, state, epoch, now)
                 continue
             planned = self._planned(action, state, stats, records, epoch, now)
-            if planned is None and self.remote and ahead.large(action):
+            if planned is None and self._copied(action, stats):
                 copying.append(action)  # the group stays where it is until its receiver has a copy
                 self.manager.wait(action.id)
                 planned = state
@@ -181,6 +181,11 @@ class Adaptation:
         self._rescale, self.manager.hold = None, ""
         return [due, *others]  # in front, so that nothing can begin before it
 
+    def _copied(self, action: Action, stats: Stats) -> bool:
+        """Whether the receiver copies what the groups need ahead of the move; generations on disk are none of it."""
+        held = stats.bytes if self.spillable else np.asarray(stats.bytes + stats.spilled)
+        return self.remote and ahead.large(action, held)
+
     def _fits(self, action: Action, stats: Stats) -> bool:
         """Whether a receiver still has memory for what it was promised while it copied; others may take turns."""
         move = action.suggestion
@@ -203,8 +208,11 @@ class Adaptation:
         if isinstance(action.suggestion, Replan):
             self.manager.finish(action.id, now)
             return self.planning.replanned(state, action.suggestion, now)
-        if isinstance(action.suggestion, Move) and self.repartitioner is None and state.residence is None:
-            return self.planning.move(state, action, self.manager, epoch=epoch, now=now, stats=stats, records=records)
+        if isinstance(action.suggestion, Move):
+            copied = self._copied(action, stats)
+            return self.planning.move(
+                state, action, self.manager, epoch=epoch, now=now, stats=stats, records=records, copied=copied
+            )
         return None
 
     def _to_or_from_disk(self, action: Action, state: StageState, epoch: int, now: float) -> StageState:

@@ -30,7 +30,6 @@ def named(number: int, operator: Operator) -> str:
 
 def check_conflicts(operators: Sequence[Operator], options: AdaptOptions) -> None:
     """Raise if two options, or an option and a stage, contradict each other."""
-    _check_trees(operators, options)
     _check_tracks(operators, options)
     if options.partitioner is not None and options.placement is not None:
         raise ConfigError("placement and partitioner both say where groups start; give one of them")
@@ -46,21 +45,6 @@ def check_conflicts(operators: Sequence[Operator], options: AdaptOptions) -> Non
 def _check_counts(options: AdaptOptions) -> None:
     if options.sites is not None:
         Routing.even(partitions=options.partitions, sites=options.sites)
-
-
-def _check_trees(operators: Sequence[Operator], options: AdaptOptions) -> None:
-    if all(operator.plans is None for operator in operators):
-        return
-    if options.memory_per_site is not None:
-        raise ConfigError(
-            "memory_per_site is for plan='mjoin': a join with plan='tree' does not spill its intermediate results"
-        )
-    if options.buffer is not None:
-        given = "skew_buffer" if options.time_budget is None else "time_budget"
-        raise ConfigError(
-            f"{given} is for plan='mjoin': rows of a join with plan='tree' cannot wait, as they would meet the states "
-            "of two trees"
-        )
 
 
 def _check_tracks(operators: Sequence[Operator], options: AdaptOptions) -> None:

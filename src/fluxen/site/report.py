@@ -131,7 +131,7 @@ def _side_stats(
             state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
     if received is None:
         return SideStats(state_rows=state_rows, state_bytes=state_bytes)
-    held = done[0].backlog.held(side)
+    held = done[0].backlog.held(side)  # of copies nothing waits
     return SideStats(
         rows_in=sum(part.share.inputs[side].rows for part in counted),
         distinct=sum(part.totals.distinct for part in counted) if side == 0 else 0,
