@@ -27,7 +27,6 @@ from fluxen.state.sorted_run import MAX_MERGED_BYTES
 from fluxen.testing import oracle
 from tests.cases import Case, random_tree
 
-
 Change = Callable[[int, StageState, int], StageState]
 
 

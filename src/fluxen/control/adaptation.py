@@ -76,7 +76,9 @@ class Adaptation:
         self.operator = operator
         self.repartitioner: Repartitioner | None = None
         if partitioner is not None:
-            self.repartitioner = Repartitioner(partitioner, operator=operator, guarded=guarded)
+            self.repartitioner = Repartitioner(
+                partitioner, operator=operator, guarded=guarded, keys_only=self.manager.policy.moves
+            )
         self.memory = memory
         self._held: Floats = np.zeros(0)
         self._rescale: Rescale | None = None  # asked for while other adaptations were under way
@@ -151,7 +153,8 @@ class Adaptation:
             else:
                 state = with_routing(state, self._carry_out(action, state.routing, stats, now))
         following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
-        if self.repartitioner is not None and not actions and not copying and not state.tracks:
+        anew = any(isinstance(one.suggestion, Rescale | Repartition) for one in actions)
+        if self.repartitioner is not None and not anew and not copying and not following.tracks:
             following = self._rebalance(following, stats, now)
         if self.repartitioner is not None:
             self.repartitioner.adopt(began, following.routing)

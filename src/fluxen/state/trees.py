@@ -153,7 +153,6 @@ class Track:
         mine: Mask = base_group(h, partitions) == self.partition
         return mine & ~np.isin(h, np.array(self.without, dtype=np.int64)) if self.without else mine
 
-
     def owners(self, routing: Routing) -> list[int]:
         """The groups that its keys belong to now; some may have got groups of their own since."""
         own = routing.own_groups()

@@ -63,10 +63,11 @@ def arrived(action: Action, records: Sequence[SiteRecord], now: float) -> bool:
 
 def _merged(move: Move, records: Sequence[SiteRecord]) -> int:
     """Bytes of old rows of the groups that are in new files: others have merged them, and they must be copied again."""
-    return sum(
-        ref.bytes
+    old = [
+        ref
         for record in records
         if record.site != move.receiver
         for ref in record.added
-        if ref.kind != "generation" and ref.first_epoch < record.epoch and any(low <= pg < high for low, high in ref.live for pg in move.pgs)
-    )
+        if ref.kind != "generation" and ref.first_epoch < record.epoch
+    ]
+    return sum(ref.bytes for ref in old if any(low <= pg < high for low, high in ref.live for pg in move.pgs))
