@@ -27,6 +27,8 @@ from fluxen.state.sorted_run import MAX_MERGED_BYTES
 from fluxen.testing import oracle
 from tests.cases import Case, random_tree
 
+Change = Callable[[int, StageState, int], StageState]
+
 
 class Histories:
     """Draws what happens at each batch: where it crashes, what moves, how often sites run."""
@@ -97,7 +99,7 @@ class Histories:
 
         return change
 
-    def spill(self, operators: Sequence[Operator]) -> Callable[[int, StageState, int], StageState] | None:
+    def spill(self, operators: Sequence[Operator]) -> Change | None:
         """Random groups of stages that spill to disk, cleaned up or brought back, several of these at once."""
         kinds = self.data.draw(
             st.lists(st.sampled_from(["spill", "spill", "cleanup", "unspill"]), max_size=3), label="memory"
@@ -127,7 +129,7 @@ class Histories:
     def after(self, bench: ft.LocalEngine) -> None:
         """Called after each batch."""
 
-    def change(self, operators: Sequence[Operator]) -> Callable[[int, StageState, int], StageState] | None:
+    def change(self, operators: Sequence[Operator]) -> Change | None:
         """Another tree at some sites, and groups that move without their state while new rows go to both sites."""
         kinds = ["none"]
         plans, tracks = (operators[0].plans is not None), any(one.lifetime() is not None for one in operators)
@@ -213,7 +215,7 @@ def _replay(
         heavy = case.stages[0].encode(0, inputs[0]).h.tolist() if can_isolate else []
         reroute, repeat = history.reroute(heavy), history.repeat()
         operators = [stage.stage.operator for stage in case.stages]
-        change = history.spill(operators) if spills else history.change(operators)
+        change = both(history.spill(operators) if spills else None, history.change(operators))
 
         def step(bench: ft.LocalEngine, n=number, i=inputs, r=reroute, c=change, k=repeat) -> None:
             bench.step(n, i, reroute=r, change=c, repeat=k)
@@ -232,6 +234,13 @@ def _replay(
     surviving(finish)
     results = [rows for _, rows in sorted(delivered.items())]
     return settled(case, results, waited)
+
+
+def both(first: Change | None, second: Change | None) -> Change | None:
+    """One change of a stage's state after the other."""
+    if first is None or second is None:
+        return first or second
+    return lambda stage, state, epoch: second(stage, first(stage, state, epoch), epoch)
 
 
 def settled(case: Case, results: list[list[dict[str, Any]]], waited: bool) -> list[str]:

@@ -14,7 +14,8 @@ import fluxen.testing as ft
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.moves import copying as ahead
 from fluxen.policies.base import Move
-from fluxen.site.copy_ahead import merge_limit
+from fluxen.site.context import SiteContext
+from fluxen.site.copy_ahead import copy_ahead, merge_limit
 from fluxen.state.epoch import StageState, segment_epoch
 from fluxen.state.record import GroupStats, SideStats, SiteRecord
 from fluxen.state.routing import Routing
@@ -46,6 +47,25 @@ def records(size: int, left: int = 0) -> list[SiteRecord]:
 
 def stage() -> StageState:
     return StageState(routing=Routing.even(partitions=2, sites=2), watermarks=(0,), emitted=(0,))
+
+
+def test_generations_on_disk_are_not_copied(tmp_path):
+    store = Elsewhere(str(tmp_path / "root"), str(tmp_path / "cache"))
+    refs = []
+    for kind in ("state", "generation"):
+        name = f"segments/0000000000-0-0-0-{kind}.arrow"
+        store.write(name, b"0123456789")
+        refs.append(
+            SegmentRef(
+                name=name, side=0, rows=1, bytes=10, crc=0, t_min=0, t_max=0, first_epoch=0, last_epoch=0,
+                live=((0, 1),), kind=kind, generation=int(kind == "generation"),
+            )
+        )  # fmt: skip
+    before = replace(stage(), segments=tuple(refs), arriving=((0, 1),))
+    operator = join_stage()[0]
+    context = SiteContext(store=store, epoch=1, stage=0, operator=operator, before=before)
+    assert copy_ahead(context, 1, 1.0) == 0
+    assert {path.name for path in (tmp_path / "cache").rglob("*.arrow")} == {refs[0].name.split("/")[1]}
 
 
 def test_a_large_group_stays_with_its_donor_until_the_receiver_has_a_copy():

@@ -106,10 +106,11 @@ def test_nonsense_is_refused_with_its_reason(suggestion: Suggestion, reason: str
     assert reason in refusal(suggestion)
 
 
-def test_a_spilled_group_does_not_move_unless_groups_rotate() -> None:
-    stats = stage(spilled=[0, 5, 0, 0])
-    assert "spilled" in refusal(move(1), stats)
-    assert len(Manager(policy=Scripted(move(1)), limits=Limits(rotation=True)).step(stats, now=1.0)) == 1
+def test_of_a_spilled_group_only_what_is_in_memory_needs_room_at_the_receiver() -> None:
+    stats = stage(spilled=[0, 500, 0, 0], capacity=[100, 50, 100])
+    [action] = Manager(policy=Scripted(move(1))).step(stats, now=1.0)
+    assert action.bytes > 500
+    assert "room" in refusal(move(1), stage(spilled=[0, 500, 0, 0], capacity=[100, 49, 100]))
 
 
 def test_a_receiver_without_memory_refuses_and_one_with_exactly_enough_accepts() -> None:

@@ -282,3 +282,22 @@ def test_a_rescale_moves_little_more_than_it_must_departing_keys_included(partit
         assert 0.8 * least * held < event["bytes"] < 1.5 * least * held
         assert len(stage.state.routing.explicit) > isolated or sites == 5
         stage.run(5)
+
+
+def test_beside_a_policy_that_moves_groups_a_partitioner_only_isolates_keys():
+    class Mover(fx.Policy):
+        def suggest(self, stats: Any, now: float) -> Any:
+            return ()
+
+    stream = Stream(one_of_forty_percent(), 20_000)
+    alone = Stage(fx.Readj(), stream, placement=(0.4, 0.2, 0.2, 0.2))
+    beside = Stage(fx.Readj(), Stream(one_of_forty_percent(), 20_000), placement=(0.4, 0.2, 0.2, 0.2), policy=Mover())
+    before = beside.state.routing
+    alone.run(20)
+    beside.run(20)
+    after = beside.state.routing
+    assert not np.array_equal(alone.state.routing.table[: before.partitions], before.table)
+    assert np.array_equal(after.table[: before.partitions], before.table)
+    assert len(after.explicit)
+    assert beside.adaptation.repartitioner.keys_only
+    assert not Adaptation(policy=fx.LocalDisk(), partitioner=fx.Readj()).repartitioner.keys_only

@@ -106,3 +106,14 @@ def test_rows_of_groups_on_disk_wait_for_their_turn_and_are_counted_as_late_in_c
 def test_latency_counts_the_epochs_a_row_has_waited():
     assert mean_latency([(2, 1)], [1.0, 2.0, 3.0, 4.0]) == pytest.approx(9.0)
     assert mean_latency([], [1.0]) is None
+
+
+def test_groups_that_go_to_two_sites_stay_and_the_others_share_what_they_leave():
+    size, table = np.array([4.0, 4.0, 4.0, 4.0]), one_site(4)
+    turns = rotated(Residence.everything(4), table, size, np.array([8.0]), 0)
+    assert turns.on_disk.tolist() == [True, True, False, False]
+    for epoch in range(1, 6):
+        turns = rotated(turns, table, size, np.array([8.0]), epoch, [0])
+        assert not turns.on_disk[0]
+        assert size[~turns.on_disk].sum() == 8.0
+        assert turns.back[0] == (epoch == 1)

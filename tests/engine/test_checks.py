@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,23 @@ GOOD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]]]] = {
     "a spilling stage among others": (("join", "running"), [{"policy": "lazy-disk"}, {"memory_per_site": "64m"}]),
     "a policy that only moves": (("running",), [{"policy": "lazy-disk"}, {"sites": 2}]),
     "trees": (("tree", "running"), [{"replan": True}, {"policy": "flux-load"}]),
+    "trees that spill and wait": (
+        ("tree",),
+        [{"memory_per_site": "64m"}, {"policy": fx.LocalDisk()}, {"time_budget": "1 s"}],
+    ),
+    "tracks and all else": (
+        ("join",),
+        [{"move_protocol": "ptlb"}, {"memory_per_site": "64m"}, {"time_budget": "1 s"}, {"partitioner": fx.Scan()}],
+    ),
+    "tracks at one stage": (("join", "running"), [{"stages": {1: {"move_protocol": "ptlb"}}}, {"sites": 2}]),
+    "policies of memory, each at its stage": (
+        ("join", "running"),
+        [{"memory_per_site": "64m"}, {"stages": {1: {"policy": "lazy-disk"}, 2: {"policy": "flux-memory"}}}],
+    ),
+    "memory of one stage": (
+        ("join", "running"),
+        [{"policy": "flux-memory"}, {"stages": {2: {"memory_per_site": "1m"}}}],
+    ),
 }
 BAD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]], str]] = {
     "memory that is not limited": (("running",), [{"policy": "flux-memory"}, {"sites": 2}], "give memory_per_site"),
@@ -72,16 +90,31 @@ BAD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]], str]] = {
     "no event time": (("running",), [{"clock": "event"}], "needs the event time"),
     "two who route": (("running",), [{"policy": "river-dq"}, {"partitioner": "readj"}], "both decide which site"),
     "two who place": (("join",), [{"placement": (1.0,)}, {"sites": 1}, {"partitioner": "scan"}], "both say where"),
-    "tracks and memory": (("tree",), [{"move_protocol": "ptlb"}, {"time_budget": "1 s"}], "time_budget"),
-    "tracks of a join": (("join",), [{"move_protocol": "ptlb"}, {"sites": 2}], r"groups of stage 1 \(join\)"),
+    "tracks of what never expires": (
+        ("join", "running"),
+        [{"move_protocol": "ptlb"}, {"sites": 2}],
+        r"groups of stage 2 \(running aggregate\)",
+    ),
+    "spills at a stage that takes turns": (
+        ("join", "running"),
+        [{"memory_per_site": "1m"}, {"stages": {2: {"policy": "lazy-disk"}}}],
+        r"LazyDisk spills .* groups of stage 2 \(running aggregate\)",
+    ),
+    "two who route at one stage": (
+        ("join", "running"),
+        [{"partitioner": "readj"}, {"stages": {2: {"policy": "river-dq"}}}],
+        "both decide which site",
+    ),
+    "no tree at that stage": (("tree", "running"), [{"stages": {2: {"replan": True}}}], "no join tree"),
+    "no such stage": (("join",), [{"stages": {2: {"policy": "flux-load"}}}], "the query has 1"),
 }
 
 
 @pytest.mark.parametrize("what", GOOD)
 def test_options_that_fit_may_come_in_any_order(what: str) -> None:
     names, calls = GOOD[what]
-    made = {repr(replace(built(operators(*names), *order), policy=None)) for order in itertools.permutations(calls)}
-    assert len(made) == 1
+    made = [repr(built(operators(*names), *order)) for order in itertools.permutations(calls)]
+    assert len({re.sub(r" at 0x\w+", "", one) for one in made}) == 1
 
 
 @pytest.mark.parametrize("what", BAD)
@@ -90,6 +123,30 @@ def test_options_that_do_not_fit_are_refused_in_any_order(what: str) -> None:
     for order in itertools.permutations(calls):
         with pytest.raises(ConfigError, match=message):
             built(operators(*names), *order)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ({1: {"sites": 2}}, r"stages\[1\] has 'sites'.*memory_per_site"),
+        ({0: {}}, "counts stages from 1"),
+        ({1: {"memory_per_site": "much"}}, "not a size"),
+        ({1: {"policy": "no-such"}}, "not known"),
+        ([{"policy": None}], "takes options by stage number"),
+    ],
+)
+def test_options_of_a_stage_are_checked_as_those_of_a_query(stages: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AdaptOptions(stages=stages)
+
+
+def test_a_stage_takes_the_querys_options_but_for_its_own() -> None:
+    options = AdaptOptions(sites=3, policy="flux-load", stages={"2": {"policy": "lazy-disk", "skew_buffer": "1m"}})  # type: ignore[arg-type, dict-item]
+    first, second = options.at(0), options.at(1)
+    assert (type(first.policy), first.buffer) == (fx.FluxLoad, None)
+    assert (type(second.policy), second.sites) == (fx.LazyDisk, 3)
+    assert second.buffer is not None
+    assert options.at(0).stages is options.at(1).stages is None
 
 
 def test_a_contradiction_is_refused_at_once_and_a_lack_later() -> None:

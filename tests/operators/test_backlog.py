@@ -12,6 +12,7 @@ import pytest
 import fluxen as fx
 import fluxen.testing as ft
 from fluxen.control.memory.pacing import LEAST, budgets
+from fluxen.control.moves.parallel_track import move_by_track
 from fluxen.errors import FluxenError
 from fluxen.site.backlog import Backlog
 from fluxen.site.context import SiteContext, SkewBuffer
@@ -257,3 +258,27 @@ def test_a_decision_outlives_a_crash_of_the_recovery(tmp_path, limits):
     bench(tmp_path, LAST, limits[1])  # sweeps up, and is gone
     again = bench(tmp_path, LAST, limits[1]).step(0, [rows(list(range(20)), 0)])
     assert oracle.canonical_rows(again.to_pylist()) == oracle.canonical_rows(delivered[0].to_pylist())
+
+
+def test_rows_of_a_group_that_goes_to_two_sites_do_not_wait_and_those_of_others_do(tmp_path):
+    stage = ft.aggregate(SCHEMA, "k", "ts", window="10 seconds", n=fx.count())
+    operator = stage.stage.operator
+    keys = list(range(40))
+    query = bench(tmp_path, stage, sites=2)
+
+    def begin(number: int, state: StageState, epoch: int) -> StageState:
+        return move_by_track(operator, state, 0, 1, epoch=epoch)
+
+    query.step(0, [rows(keys[:1], 0)], change=begin)
+    [track] = query.epoch.stages[0].tracks
+    query.step(1, [rows(keys, 1)])
+    state = query.epoch.stages[0]
+    waits = {group for ref in state.buffer for low, high in ref.live for group in range(low, high)}
+    assert waits
+    assert waits.isdisjoint({0, track.group})
+    busy = next(iter(waits))
+    assert move_by_track(operator, state, busy, 1 - int(state.routing.table[busy]), epoch=1) == state
+    while query.flush_due():
+        query.flush()
+    found = query.flush(everything=True).to_pylist()
+    assert sorted((row["k"], row["n"]) for row in found) == [(0, 2), *((key, 1) for key in keys[1:])]

@@ -18,7 +18,7 @@ from fluxen.site.context import SkewBuffer
 from fluxen.state.generations import chosen, left_on_disk, on_disk, owing, relabeled, settled
 from fluxen.state.segment import SegmentRef, _verified
 from fluxen.state.store import Store
-from tests.operators.joined import SCHEMA, bench, bring_back, clean, pairs, rows, to_disk
+from tests.operators.joined import GROUPS, SCHEMA, bench, bring_back, clean, pairs, rows, to_disk
 
 
 def test_a_spilled_group_meets_later_rows_only_in_the_cleanup(tmp_path):
@@ -83,6 +83,42 @@ def test_spilled_state_is_compressed_by_the_next_epoch_and_no_batch_opens_it(tmp
     for ref in packed:
         (tmp_path / ref.name).unlink()
     query.step(2, [rows((1, 2, 1)), rows((1, 2, 2))])  # reads none of them
+
+
+def test_a_spilled_group_moves_without_being_read_and_owes_its_results_where_it_is_then(tmp_path):
+    query = bench(tmp_path)
+    query.step(0, [rows((1, 0, 10)), rows()], change=to_disk)
+    query.step(1, [rows(), rows()], reroute=lambda stage, routing: routing.moved(GROUPS, 1))
+    held = query.epoch.stages[0].segments
+    assert all(ref.packed for ref in held)
+    whole = {ref.name: (tmp_path / ref.name).read_bytes() for ref in held}
+    for name in whole:
+        (tmp_path / name).unlink()
+    assert pairs(query.step(2, [rows((1, 2, 11)), rows((1, 2, 20))])) == [(11, 20)]
+    assert query.epoch.stages[0].routing.table.tolist() == [1] * 8
+    for name, data in whole.items():
+        (tmp_path / name).write_bytes(data)
+    assert pairs(query.cleanup()) == [(10, 20)]
+    assert {site["rows_owed"] for site in query.epoch.stats["stages"][0]["sites"]} == {0, 1}
+
+
+def test_of_a_tree_only_the_inputs_rows_go_to_disk_and_the_rest_is_made_again(tmp_path):
+    stage = ft.join(dict.fromkeys("abc", SCHEMA), "k", "ts", plan="tree")
+    query = ft.LocalEngine([stage], str(tmp_path), sites=1, partitions=8, replan=False)
+
+    def kept() -> set[tuple[int, str]]:
+        return {(ref.side, ref.kind) for ref in query.epoch.stages[0].segments}
+
+    query.step(0, [rows((1, 0, 10)), rows((1, 0, 20), (2, 0, 21)), rows()])
+    assert kept() == {(0, "state"), (1, "state"), (3, "state")}
+    query.step(1, [rows(), rows(), rows()], change=to_disk)
+    assert kept() == {(0, "generation"), (1, "generation")}
+    found = query.step(2, [rows(), rows(), rows((1, 2, 30))], change=bring_back)
+    assert found.num_rows == 0
+    found = query.step(3, [rows(), rows(), rows((1, 3, 31))])
+    assert sorted(found.column("c_v").to_pylist()) == [30, 31]
+    assert kept() == {(side, "state") for side in range(4)}
+    assert query.step(4, [rows((1, 4, 11)), rows(), rows()]).num_rows == 2
 
 
 def test_a_group_larger_than_a_piece_is_cleaned_up_piece_by_piece(tmp_path, monkeypatch):

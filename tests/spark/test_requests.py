@@ -69,9 +69,11 @@ def test_stages_share_a_sites_memory(spark, tmp_path):
     keeping = ft.distinct(pa.schema([("k", pa.int64())]), "k").stage.operator
     passing = ft.union(2, pa.schema([("k", pa.int64())])).stage.operator
     two = [keeping, passing, keeping]
-    assert AdaptOptions(memory_per_site="8m").shared_by(two).memory == 4 << 20
-    assert AdaptOptions(memory_per_site=["8m", "4m"]).shared_by(two).memory == (4 << 20, 2 << 20)
-    assert AdaptOptions().shared_by(two).memory is None
+    assert AdaptOptions(memory_per_site="8m").by_stage(two)[0].memory == 4 << 20
+    assert AdaptOptions(memory_per_site=["8m", "4m"]).by_stage(two)[2].memory == (4 << 20, 2 << 20)
+    assert AdaptOptions().by_stage(two)[0].memory is None
+    alone = AdaptOptions(memory_per_site="8m", stages={1: {"memory_per_site": "1m"}}).by_stage(two)
+    assert [one.memory for one in alone[::2]] == [1 << 20, 8 << 20]
     query = fx.distinct(feed(spark, batches(1)), by=["k", "v"]).aggregate(by="k", n=fx.count())
     query = query.adapt(sites=2, partitions=8, memory_per_site="8m")
     writer = query.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path / "ck"))

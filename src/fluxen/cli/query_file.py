@@ -229,12 +229,15 @@ def _sink(data: Json, base: Path) -> Json:
 def _adapt(data: Json) -> Json:
     """The options as `Query.adapt` takes them; policies and partitioners by name, or as a table with a name."""
     adapt = dict(_table(data, "adapt"))
-    for name, made in (("policy", POLICIES.make), ("partitioner", PARTITIONERS.make)):
-        if name in adapt:
-            try:
-                adapt[name] = made(adapt[name])
-            except FluxenError as error:
-                raise ConfigError(f"[adapt] {error}") from error
+    own = adapt.get("stages", {})
+    tables = {"adapt": adapt, **{f"adapt.stages.{number}": table for number, table in own.items()}}
+    for where, table in tables.items():
+        for name, made in (("policy", POLICIES.make), ("partitioner", PARTITIONERS.make)):
+            if isinstance(table, dict) and name in table:
+                try:
+                    table[name] = made(table[name])
+                except FluxenError as error:
+                    raise ConfigError(f"[{where}] {error}") from error
     return adapt
 
 

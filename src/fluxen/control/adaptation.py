@@ -76,7 +76,9 @@ class Adaptation:
         self.operator = operator
         self.repartitioner: Repartitioner | None = None
         if partitioner is not None:
-            self.repartitioner = Repartitioner(partitioner, operator=operator, guarded=guarded)
+            self.repartitioner = Repartitioner(
+                partitioner, operator=operator, guarded=guarded, keys_only=self.manager.policy.moves
+            )
         self.memory = memory
         self._held: Floats = np.zeros(0)
         self._rescale: Rescale | None = None  # asked for while other adaptations were under way
@@ -134,7 +136,7 @@ class Adaptation:
                 state = self._to_or_from_disk(action, state, epoch, now)
                 continue
             planned = self._planned(action, state, stats, records, epoch, now)
-            if planned is None and self.remote and ahead.large(action):
+            if planned is None and self._copied(action, stats):
                 copying.append(action)  # the group stays where it is until its receiver has a copy
                 self.manager.wait(action.id)
                 planned = state
@@ -151,7 +153,8 @@ class Adaptation:
             else:
                 state = with_routing(state, self._carry_out(action, state.routing, stats, now))
         following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
-        if self.repartitioner is not None and not actions and not copying and not state.tracks:
+        anew = any(isinstance(one.suggestion, Rescale | Repartition) for one in actions)
+        if self.repartitioner is not None and not anew and not copying and not following.tracks:
             following = self._rebalance(following, stats, now)
         if self.repartitioner is not None:
             self.repartitioner.adopt(began, following.routing)
@@ -181,6 +184,11 @@ class Adaptation:
         self._rescale, self.manager.hold = None, ""
         return [due, *others]  # in front, so that nothing can begin before it
 
+    def _copied(self, action: Action, stats: Stats) -> bool:
+        """Whether the receiver copies what the groups need ahead of the move; generations on disk are none of it."""
+        held = stats.bytes if self.spillable else np.asarray(stats.bytes + stats.spilled)
+        return self.remote and ahead.large(action, held)
+
     def _fits(self, action: Action, stats: Stats) -> bool:
         """Whether a receiver still has memory for what it was promised while it copied; others may take turns."""
         move = action.suggestion
@@ -203,8 +211,11 @@ class Adaptation:
         if isinstance(action.suggestion, Replan):
             self.manager.finish(action.id, now)
             return self.planning.replanned(state, action.suggestion, now)
-        if isinstance(action.suggestion, Move) and self.repartitioner is None and state.residence is None:
-            return self.planning.move(state, action, self.manager, epoch=epoch, now=now, stats=stats, records=records)
+        if isinstance(action.suggestion, Move):
+            copied = self._copied(action, stats)
+            return self.planning.move(
+                state, action, self.manager, epoch=epoch, now=now, stats=stats, records=records, copied=copied
+            )
         return None
 
     def _to_or_from_disk(self, action: Action, state: StageState, epoch: int, now: float) -> StageState:

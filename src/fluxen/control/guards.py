@@ -35,8 +35,8 @@ class Limits:
     group_cooldown  seconds a partition group rests after it moved
     headroom        share of a site's memory a move or unspill may fill
     generations     the operator can push groups to disk and bring them back; off for those whose groups take turns
-    rotation        the operator rotates on-disk groups through memory (Flux section 6), so a spilled group may move and
-                    a receiver may go beyond its memory; off for joins, whose spilled generations stay where they are
+    rotation        the operator rotates on-disk groups through memory (Flux section 6), so a receiver may go beyond its
+                    memory; off for joins, of whose groups only what is in memory needs memory at the receiver
     """
 
     site_cooldown: float = 0.0
@@ -58,7 +58,7 @@ class Busy:
     """What is under way or resting: the part of the manager's state the checks need."""
 
     sites: dict[int, int] = field(default_factory=dict)  # site -> id of its adaptation
-    copying: dict[int, int] = field(default_factory=dict)  # site -> id of a move that waits for its copy
+    copying: dict[int, int] = field(default_factory=dict)  # site -> id of a move that takes several batches
     everything: int | None = None  # id of an adaptation of the whole stage
     site_rest: dict[int, float] = field(default_factory=dict)  # site -> end of its cool-down
     group_rest: dict[int, float] = field(default_factory=dict)
@@ -136,7 +136,7 @@ def _occupied(suggestion: Suggestion, busy: Busy, now: float) -> str | None:
     if busy.everything is not None:
         return f"adaptation {busy.everything} of the whole stage is under way"
     sites = touches(suggestion)
-    # while a copy is under way nothing changes at either site, so other groups may go to disk and come back
+    # while a copy or a parallel track is under way, other groups of both sites may go to disk and come back
     taken = busy.sites if isinstance(suggestion, Spill | Unspill | Cleanup) else {**busy.sites, **busy.copying}
     if sites is None:
         return f"{len(taken)} sites are adapting" if taken else None
@@ -173,11 +173,12 @@ def _move(move: Move, stats: Stats, rest: Mapping[int, float], limits: Limits, n
     if move.donor == move.receiver:
         return f"donor and receiver are both site {move.donor}"
     for pg in move.pgs:
-        if not limits.rotation and stats.spilled[stats.index(pg)] > 0:
-            return f"partition group {pg} is spilled and a spilled group does not move"
         if now < rest.get(pg, -np.inf):
             return f"partition group {pg} rests until {rest[pg]:g}"
-    return None if limits.rotation else _room(move.receiver, size_of(move, stats), stats, limits)
+    if limits.rotation:
+        return None
+    held = sum(float(stats.bytes[stats.index(pg)]) for pg in move.pgs)  # what is on disk stays there
+    return _room(move.receiver, int(held), stats, limits)
 
 
 def _room(site: int, size: int, stats: Stats, limits: Limits) -> str | None:

@@ -4,8 +4,8 @@ The policies are in `fluxen.policies`, the checks in `fluxen.control.guards`. A 
 calls `step` once per micro-batch with fresh statistics, carries the returned actions out as part of the next epoch and
 calls `finish` for each. `snapshot` goes into the epoch; a manager restored from it goes on as if it had never stopped.
 
-Guarantee: at any time every site takes part in at most one unfinished action, and in one move that waits for its copy
-(`wait`); every suggestion ends up in the log exactly once, as an action or as a refusal with its reason.
+Guarantee: at any time every site takes part in at most one unfinished action, and in one move that takes several
+batches (`wait`); every suggestion ends up in the log exactly once, as an action or as a refusal with its reason.
 
 >>> from fluxen.policies.base import Move, Stats
 >>> class Once:
@@ -110,7 +110,7 @@ class Manager:
         return tuple(accepted)
 
     def wait(self, action_id: int) -> None:
-        """A move begins when its receiver has a copy: until then its groups stay, and its sites may spill others."""
+        """A move takes several batches, for its copy or its parallel track: meanwhile its sites may spill others."""
         for site in touches(self._running[action_id].suggestion) or ():
             self._busy.sites.pop(site, None)
             self._busy.copying[site] = action_id

@@ -18,18 +18,18 @@ def adaptations(
     stages: Sequence[Stage], options: AdaptOptions, *, remote: bool = False, guarded: bool = True
 ) -> list[Adaptation]:
     """`remote`: moving state means copying files; `guarded` as in `fluxen.control.keys.repartition`."""
-    share = options.shared_by([stage.operator for stage in stages])
+    each = options.by_stage([stage.operator for stage in stages])
     return [
         Adaptation(
-            policy=copy.deepcopy(options.policy),
-            partitioner=options.partitioner,
+            policy=copy.deepcopy(own.policy),
+            partitioner=own.partitioner,
             guarded=guarded,
-            memory=share.memory,
+            memory=own.memory,
             operator=stage.operator,
             remote=remote,
-            planning=StagePlans(stage.operator, move_protocol=options.move_protocol, replan=_replan(options.replan)),
+            planning=StagePlans(stage.operator, move_protocol=own.move_protocol, replan=_replan(own.replan)),
         )
-        for stage in stages
+        for stage, own in zip(stages, each)
     ]
 
 

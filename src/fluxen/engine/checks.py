@@ -8,7 +8,8 @@ query is about to be written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from fluxen.engine.options import PARTITIONS, AdaptOptions
 from fluxen.errors import ConfigError
@@ -30,15 +31,25 @@ def named(number: int, operator: Operator) -> str:
 
 def check_conflicts(operators: Sequence[Operator], options: AdaptOptions) -> None:
     """Raise if two options, or an option and a stage, contradict each other."""
-    _check_trees(operators, options)
-    _check_tracks(operators, options)
+    for number, operator in enumerate(operators):
+        own = options.at(number)
+        _check_routes(own)
+        if own.move_protocol == "ptlb" and operator.lifetime() is None:
+            raise ConfigError(
+                f"move_protocol='ptlb' cannot move groups of {named(number, operator)}: only joins, windows and "
+                "distinct whose state expires get rid of it; use 'mslb' or 'auto', or give it to other stages with "
+                "stages="
+            )
+    if options.partitions != PARTITIONS:
+        _check_counts(options)
+
+
+def _check_routes(options: AdaptOptions) -> None:
     if options.partitioner is not None and options.placement is not None:
         raise ConfigError("placement and partitioner both say where groups start; give one of them")
     if options.partitioner is not None and options.policy is not None and options.policy.routes:
         name = type(options.policy).__name__
         raise ConfigError(f"{name} and a partitioner both decide which site gets which rows; give one of them")
-    if options.partitions != PARTITIONS:
-        _check_counts(options)
     if options.sites is not None and options.placement is not None and len(options.placement) != options.sites:
         raise ConfigError(f"placement has {len(options.placement)} shares for {options.sites} sites; give one for each")
 
@@ -48,41 +59,6 @@ def _check_counts(options: AdaptOptions) -> None:
         Routing.even(partitions=options.partitions, sites=options.sites)
 
 
-def _check_trees(operators: Sequence[Operator], options: AdaptOptions) -> None:
-    if all(operator.plans is None for operator in operators):
-        return
-    if options.memory_per_site is not None:
-        raise ConfigError(
-            "memory_per_site is for plan='mjoin': a join with plan='tree' does not spill its intermediate results"
-        )
-    if options.buffer is not None:
-        given = "skew_buffer" if options.time_budget is None else "time_budget"
-        raise ConfigError(
-            f"{given} is for plan='mjoin': rows of a join with plan='tree' cannot wait, as they would meet the states "
-            "of two trees"
-        )
-
-
-def _check_tracks(operators: Sequence[Operator], options: AdaptOptions) -> None:
-    if options.move_protocol != "ptlb":
-        return
-    others = {
-        "partitioner": options.partitioner,
-        "memory_per_site": options.memory_per_site,
-        "time_budget": options.time_budget,
-        "skew_buffer": options.skew_buffer,
-    }
-    for name, value in others.items():
-        if value is not None:
-            raise ConfigError(f"move_protocol='ptlb' does not go with {name}; use 'mslb' or 'auto'")
-    for number, operator in enumerate(operators):
-        if operator.lifetime() is None:
-            raise ConfigError(
-                f"move_protocol='ptlb' cannot move groups of {named(number, operator)}: only windowed join trees, "
-                "windows and distinct with within drop their state; use 'mslb' or 'auto'"
-            )
-
-
 # ---- what is missing
 
 
@@ -90,32 +66,66 @@ def check_complete(operators: Sequence[Operator], options: AdaptOptions) -> None
     """Raise if an option would be ignored because another one, or a stage it is for, is missing."""
     check_conflicts(operators, options)
     _check_counts(options)
-    _check_policy(operators, options)
-    if options.placement is not None and options.sites is None:
-        raise ConfigError(f"placement has {len(options.placement)} shares; give sites={len(options.placement)} as well")
     if options.clock == "event" and not any(_timed(operator) for operator in operators):
         raise ConfigError("clock='event' needs the event time: pass time='column' to the query, or use clock='wall'")
-    if options.replan and all(operator.plans is None for operator in operators):
-        raise ConfigError("replan is for fx.join(plan='tree'); this query has no join tree to change")
-    if options.skew_buffer is not None and options.sites == 1 and options.time_budget is None:
+    given = options.stages or {}
+    if absent := [number for number in given if number > len(operators)]:
+        raise ConfigError(f"stages has options for stage {absent[0]}; the query has {len(operators)}, see explain()")
+    for name, check in _NEEDS.items():
+        own = [number - 1 for number in given if name in given[number]]
+        # what the query says is for all stages that do not say it themselves
+        rest = [number for number in range(len(operators)) if number not in own]
+        for stages in (*([number] for number in own), rest):
+            mine = {number: (operators[number], options.at(number)) for number in stages}
+            if any(getattr(one, name) is not None for _, one in mine.values()):
+                check(mine)
+
+
+_Stages: TypeAlias = Mapping[int, tuple[Operator, AdaptOptions]]
+"""Stages that one option is for, each with all of its options."""
+
+
+def _check_policy(stages: _Stages) -> None:
+    policy = next(options.policy for _, options in stages.values())
+    assert policy is not None
+    name = type(policy).__name__
+    limited = [options.memory is not None for _, options in stages.values()]
+    if policy.needs_memory and not any(limited):
+        raise ConfigError(f"policy {name} acts only where memory is limited; give memory_per_site as well")
+    if policy.spills and any(limited) and not any(operator.spills for operator, _ in stages.values()):
+        turns = ", ".join(named(number, operator) for number, (operator, _) in stages.items())
+        raise ConfigError(
+            f"policy {name} spills generations of state, which only inner joins have; groups of {turns} take turns in "
+            "memory: use FluxMemory or leave the policy out"
+        )
+
+
+def _check_placement(stages: _Stages) -> None:
+    for _, options in stages.values():
+        if options.placement is not None and options.sites is None:
+            shares = len(options.placement)
+            raise ConfigError(f"placement has {shares} shares; give sites={shares} as well")
+
+
+def _check_replan(stages: _Stages) -> None:
+    asked = any(options.replan for _, options in stages.values())
+    if asked and all(operator.plans is None for operator, _ in stages.values()):
+        raise ConfigError("replan is for fx.join(plan='tree'); there is no join tree to change")
+
+
+def _check_buffer(stages: _Stages) -> None:
+    if any(options.sites == 1 and options.time_budget is None for _, options in stages.values()):
         raise ConfigError(
             "skew_buffer lets rows wait while other sites go on, but there is sites=1; give more sites or a time_budget"
         )
 
 
-def _check_policy(operators: Sequence[Operator], options: AdaptOptions) -> None:
-    policy = options.policy
-    if policy is None:
-        return
-    name = type(policy).__name__
-    if policy.needs_memory and options.memory is None:
-        raise ConfigError(f"policy {name} acts only where memory is limited; give memory_per_site as well")
-    if policy.spills and options.memory is not None and not any(operator.spills for operator in operators):
-        stages = ", ".join(named(number, operator) for number, operator in enumerate(operators))
-        raise ConfigError(
-            f"policy {name} spills generations of state, which only inner joins with plan='mjoin' have; groups of "
-            f"{stages} take turns in memory: use FluxMemory or leave the policy out"
-        )
+_NEEDS: dict[str, Callable[[_Stages], None]] = {
+    "policy": _check_policy,
+    "placement": _check_placement,
+    "replan": _check_replan,
+    "skew_buffer": _check_buffer,
+}
 
 
 def _timed(operator: Operator) -> bool:

@@ -11,6 +11,8 @@ from fluxen.control.stage import Stage
 from fluxen.engine.checks import named
 from fluxen.engine.options import AdaptOptions
 from fluxen.operators.base import Operator
+from fluxen.partitioning.base import Partitioner
+from fluxen.policies.base import Policy
 
 __all__ = ["explained"]
 
@@ -22,6 +24,7 @@ def explained(
     lines = [_adapting(options)]
     for number, stage in enumerate(stages):
         lines.append(f"{named(number, stage.operator)} {_by(stage.operator)}{_after(stage)}")
+        lines += _alone(options, number)
         lines += _first(stage.operator, before[number] if before else ())
         clock = "the time of batches" if stage.on_arrival else "event time"
         lines += [f"  state: {line}" for line in stage.operator.keeps(clock)]
@@ -44,6 +47,17 @@ def _adapting(options: AdaptOptions) -> str:
     if options.memory_per_site is not None:
         parts.append(f"memory_per_site {options.memory_per_site}, shared by the stages")
     return f"fluxen: {', '.join(parts)}"
+
+
+def _alone(options: AdaptOptions, number: int) -> list[str]:
+    """What a stage has been told in place of what the query says."""
+    given = (options.stages or {}).get(number + 1, {})
+    said = [f"{name} {_said(value)}" for name, value in given.items()]
+    return [f"  by itself: {', '.join(said)}"] if said else []
+
+
+def _said(value: object) -> str:
+    return type(value).__name__ if isinstance(value, Policy | Partitioner) else str(value)
 
 
 def _by(operator: Operator) -> str:

@@ -81,6 +81,11 @@ class Settings:
     piece_bytes: int | None = None
     buffer: SkewBuffer | None = None
     clocks: Clocks = field(default_factory=Clocks)
+    stages: tuple[Settings, ...] = ()
+    """of each stage, where they differ"""
+
+    def at(self, stage: int) -> Settings:
+        return self.stages[stage] if self.stages else self
 
 
 class Loop(Generic[Rows]):
@@ -143,10 +148,12 @@ class Loop(Generic[Rows]):
 
     def _first(self) -> Epoch:
         settings = self.settings
-        routing = Routing.even(partitions=settings.partitions, sites=settings.sites)
-        if settings.placement is not None:
-            routing = routing.shared(settings.placement)
-        return first_epoch(self.stages, [adaptation.first(routing) for adaptation in self.adaptations])
+        even = Routing.even(partitions=settings.partitions, sites=settings.sites)
+        routings = []
+        for number, adaptation in enumerate(self.adaptations):
+            shares = settings.at(number).placement
+            routings.append(adaptation.first(even if shares is None else even.shared(shares)))
+        return first_epoch(self.stages, routings)
 
     def _rescaled_at_start(self, epoch: Epoch) -> Epoch:
         """A restart with another number of sites: a new table, made as while running, and the same state."""
@@ -251,7 +258,7 @@ class Loop(Generic[Rows]):
         return bool(records)
 
     def _task(self, rows: Rows | None, before: Epoch, moment: int | None) -> EpochTask[Rows]:
-        settings, number = self.settings, before.number + 1
+        number = before.number + 1
         contexts = [
             SiteContext(
                 store=self.store,
@@ -271,6 +278,7 @@ class Loop(Generic[Rows]):
                 clock=settings.clocks.site,
             )
             for at, (stage, state) in enumerate(zip(self.stages, before.stages))
+            for settings in (self.settings.at(at),)
         ]
         combine = [combining_pays(before, at) for at in range(len(self.stages))]
         return EpochTask(number=number, rows=rows, contexts=contexts, combine=combine)

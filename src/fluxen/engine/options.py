@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Literal
@@ -34,6 +34,10 @@ LEAST_PIECE = 1 << 20
 """Bytes of rows below which working piece by piece costs more time than memory is worth."""
 PARTITIONS = 256
 """Partition groups of a query that says nothing about them."""
+
+
+QUERY_WIDE = ("sites", "partitions", "clock", "stages")
+"""Options that no stage has for itself."""
 
 
 class Unset(Enum):
@@ -68,6 +72,8 @@ class AdaptOptions:
     clock: Literal["wall", "event"] = "wall"
     move_protocol: MoveProtocol = "auto"
     replan: bool | Optimizer | None = None
+    stages: Mapping[int, Mapping[str, Any]] | None = None
+    """by number, counted from 1 as `explain()` does: options of single stages, in place of those of the query"""
 
     def __post_init__(self) -> None:
         if self.policy is not None:
@@ -89,10 +95,45 @@ class AdaptOptions:
             object.__setattr__(self, "placement", tuple(self.placement))
             shares = len(self.placement)
             Routing.even(partitions=max(self.partitions, shares), sites=shares).shared(self.placement)
+        if self.stages is not None:
+            object.__setattr__(self, "stages", self._by_stage(self.stages))
 
-    def shared_by(self, operators: Sequence[Operator]) -> AdaptOptions:
-        """The same options with the part of the memory that each stage has to itself; those without state need none."""
-        stages = sum(bool(operator.keeps("event time")) for operator in operators)
+    def _by_stage(self, given: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+        """The options of single stages, checked: each stage's options must be some by themselves."""
+        if not isinstance(given, Mapping) or not all(isinstance(options, Mapping) for options in given.values()):
+            raise ConfigError(f"stages takes options by stage number, as {{2: {{'policy': None}}}}; got {given!r}")
+        own = [field.name for field in fields(self) if field.name not in QUERY_WIDE]
+        made: dict[int, dict[str, Any]] = {}
+        for key, options in given.items():
+            if not str(key).isdigit() or int(key) < 1:
+                raise ConfigError(f"stages counts stages from 1, as explain() does; got {key!r}")
+            for name in options:
+                if name not in own:
+                    raise ConfigError(
+                        f"stages[{key}] has {name!r}, which one stage cannot have for itself; it can have "
+                        f"{', '.join(own)}"
+                    )
+            checked = replace(self, stages=None, **options)
+            made[int(key)] = {name: getattr(checked, name) for name in options}
+        return made
+
+    def at(self, stage: int) -> AdaptOptions:
+        """The options of one stage, counted from 0."""
+        return replace(self, stages=None, **(self.stages or {}).get(stage + 1, {}))
+
+    def by_stage(self, operators: Sequence[Operator]) -> list[AdaptOptions]:
+        """The options of each stage, with the memory that it has to itself.
+
+        Stages with state share the query's memory, but for those that have been given their own.
+        """
+        own = [number for number, given in (self.stages or {}).items() if "memory_per_site" in given]
+        kept = [bool(operator.keeps("event time")) for operator in operators]
+        sharing = sum(keeps and number not in own for number, keeps in enumerate(kept, start=1))
+        stages = [self.at(number) for number in range(len(operators))]
+        return [one if number in own else one._part(sharing) for number, one in enumerate(stages, start=1)]
+
+    def _part(self, stages: int) -> AdaptOptions:
+        """The same options with one of several equal parts of the memory."""
         if self.memory is None or stages < 2:
             return self
         given = [self.memory] if isinstance(self.memory, int) else list(self.memory)

@@ -15,8 +15,9 @@ new `LocalEngine` on the same directory; `fluxen.testing.faults` has a store tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -148,9 +149,13 @@ class LocalEngine:
         guarded: bool = True,
         move_protocol: MoveProtocol = "auto",
         replan: bool | Optimizer | None = None,
+        own: Mapping[int, Mapping[str, Any]] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`merge_limit`: one for all sites, or one for each. `guarded` as in `fluxen.control.keys.repartition`."""
+        """`merge_limit`: one for all sites, or one for each. `guarded` as in `fluxen.control.keys.repartition`.
+
+        `own` are options of single stages, as `stages` in `Query.adapt`.
+        """
         self.stages = chained(stages)
         self.store = Store(store) if isinstance(store, str) else store
         self.runtime = LocalRuntime(self.stages, sink)
@@ -165,6 +170,7 @@ class LocalEngine:
             memory_per_site=memory,
             move_protocol=move_protocol,
             replan=replan,
+            stages=own,
         )
         decided = adaptations(plain, options, remote=not self.store.shared, guarded=guarded)
         clocks = Clocks(wall=wall, elapsed=lambda: self._now, site=clock, policies=lambda epoch: float(epoch.number))
@@ -176,6 +182,9 @@ class LocalEngine:
             buffer=buffer,
             clocks=clocks,
         )
+        if own is not None:
+            each = options.by_stage([stage.operator for stage in plain])
+            settings = replace(settings, stages=tuple(replace(settings, buffer=one.buffer or buffer) for one in each))
         self.loop = Loop(plain, self.store, self.runtime, decided, settings)
         self.loop.identify()
         self.loop.open()

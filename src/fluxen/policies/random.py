@@ -3,7 +3,7 @@
 Also the policy for tests that want groups on the move. Its quiet counterpart is `fluxen.policies.static`.
 
 Guarantee: the suggestions are a function of (seed, number of rounds so far, statistics); every one names a group that
-is not moving and holds nothing on disk, its real owner and another existing site.
+is not moving, its real owner and another existing site.
 
 >>> from fluxen.policies.base import Stats
 >>> stats = Stats.build(sites=3, placement=[0, 1, 2, 0])
@@ -42,7 +42,7 @@ class Random(Policy):
         self._next = now + self.period
         self._round += 1
         rng = np.random.default_rng([self.seed, self._round])
-        free = np.flatnonzero(~stats.moving & (stats.spilled <= 0))
+        free = np.flatnonzero(~stats.moving)
         rows = rng.permutation(free)[: self.moves]
         return [
             Move(

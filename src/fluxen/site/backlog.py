@@ -132,6 +132,7 @@ class Backlog:
         turns = before.residence
         on_disk = self.owned & turns.sized(self.routing.size).on_disk if turns is not None else ~self.owned & self.owned
         self._on_disk = on_disk if on_disk.any() else None
+        self._moving = _moving(before)
         self._spooled: list[Piece] = []
         """what waits because its group is on disk, whatever the clock says"""
         asked = limit is not None or context.follow
@@ -172,7 +173,9 @@ class Backlog:
         if self._on_disk is not None:
             free &= ~self._on_disk
             self._spooled = [piece for arrival in self.arrivals for piece in self._cut(arrival, self._on_disk)]
-        must: list[Piece] = []
+        # a row that goes to two sites must be processed in one batch
+        must = [piece for arrival in self.arrivals for piece in self._cut(arrival, free & self._moving)]
+        free &= ~self._moving
         for known in self._known:
             about = mask_of(known.groups, self.routing.size) & free
             free &= ~about
@@ -316,6 +319,14 @@ class Held:
     bytes: int = 0
     since: int | None = None
     """their oldest event time"""
+
+
+def _moving(before: StageState) -> Mask:
+    """Groups of which copies are finished elsewhere."""
+    mask = np.zeros(before.routing.size, dtype=np.bool_)
+    for track in before.tracks:
+        mask[track.owners(before.routing)] = True
+    return mask
 
 
 def _waiting(pieces: Sequence[Piece]) -> dict[int, tuple[tuple[int, int], ...]]:

@@ -59,8 +59,8 @@ class SiteContext:
     clock: Callable[[], float] = time.perf_counter
 
     def limit(self, site: int) -> SkewBuffer | None:
-        """A site's limit in this batch: nothing waits while a group moves by parallel track or trees differ."""
-        if self.buffer is None or self.before.tracks or self.before.trees is not None:
+        """A site's limit in this batch; nothing waits of copies that the sender of a move finishes."""
+        if self.buffer is None or self.before.routing.copies:
             return None
         if self.buffer.seconds is not None:
             return self.buffer

@@ -34,7 +34,8 @@ def copy_ahead(context: SiteContext, site: int, worked: float) -> int:
         return 0
     end = clock() + max(LEAST_SECONDS, SHARE * worked)
     left = 0
-    for ref in sorted((*before.segments, *before.buffer), key=lambda ref: (ref.last_epoch, ref.name)):
+    needed = [ref for ref in (*before.segments, *before.buffer) if ref.kind != "generation"]
+    for ref in sorted(needed, key=lambda ref: (ref.last_epoch, ref.name)):
         if (mask_of(ref.live, len(groups)) & groups).any():
             left += context.store.fetch(ref.name, ref.bytes, lambda: clock() < end, str(site))
     return left

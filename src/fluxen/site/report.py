@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluxen.arrays import MIN_TIME, Floats, Ints, Json
 from fluxen.operators.base import Input, SiteInput, SiteOutput
+from fluxen.operators.join.observe import combined
 from fluxen.site.backlog import Backlog
 from fluxen.site.context import SiteContext
 from fluxen.site.shares import Share
@@ -49,7 +50,7 @@ class PieceTotals:
             self.late[number] += late
         self.distinct += output.distinct
         self.dropped_sides.update(output.dropped_sides)
-        self.observed = with_work({**self.observed, **output.observed}, [self.observed, output.observed])
+        self.observed = with_work(combined(self.observed, output.observed), [self.observed, output.observed])
         if output.rows_out is not None:
             self.rows_out += output.rows_out
         for rows in given.inputs:
@@ -131,7 +132,7 @@ def _side_stats(
             state_bytes += run.ref.bytes * mine // max(run.ref.rows, 1)
     if received is None:
         return SideStats(state_rows=state_rows, state_bytes=state_bytes)
-    held = done[0].backlog.held(side)
+    held = done[0].backlog.held(side)  # of copies nothing waits
     return SideStats(
         rows_in=sum(part.share.inputs[side].rows for part in counted),
         distinct=sum(part.totals.distinct for part in counted) if side == 0 else 0,

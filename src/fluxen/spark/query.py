@@ -189,6 +189,7 @@ class Query:
         move_protocol: Literal["auto", "mslb", "ptlb"] | Unset = UNSET,
         replan: bool | Optimizer | Unset | None = UNSET,
         balance: Literal["auto", "mslb", "ptlb"] | Unset = UNSET,
+        stages: Mapping[int, Mapping[str, Any]] | Unset | None = UNSET,
     ) -> Query:
         """How the query runs and adapts. What is not named stays as it is, so two calls may come in any order.
 
@@ -209,6 +210,9 @@ class Query:
                                     whichever is predicted to be less work. `balance` is the older word for it
         replan=False                sites of a join with plan="tree" keep the tree they start with; an fx.Optimizer for
                                     other settings
+        stages={1: {"policy": "active-disk", "memory_per_site": "1g"}}
+                                    options of single stages, in place of the query's, by the number that explain()
+                                    gives them; all but sites, partitions and clock, which are the query's
         """
         if not isinstance(balance, Unset):
             if not isinstance(move_protocol, Unset):
@@ -226,6 +230,7 @@ class Query:
             clock=clock,
             move_protocol=move_protocol,
             replan=replan,
+            stages=stages,
         )
         return replace(self, options=replace(self.options, **given)).without_conflicts()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,6 +21,7 @@ from fluxen.engine.adapting import adaptations
 from fluxen.engine.checks import check_sites
 from fluxen.engine.keeper import ClaimKeeper
 from fluxen.engine.loop import Clocks, Loop, Settings, event_time
+from fluxen.engine.options import AdaptOptions
 from fluxen.engine.progress import shown
 from fluxen.errors import CheckpointError, ConfigError, FluxenError
 from fluxen.spark.query import Query
@@ -228,22 +230,29 @@ class Run:
 
 def _settings(query: Query) -> Settings:
     options = query.options
-    share = options.shared_by([plan.stage.operator for plan in query.plans])
     cores: int = query.spark.sparkContext.defaultParallelism
     sites = options.sites if options.sites is not None else min(cores, options.partitions)
-    check_sites(options, sites)
-    return Settings(
+    whole = Settings(
         partitions=options.partitions,
         sites=sites,
         rescale_at_start=options.sites is not None,
-        placement=options.placement,
         token=uuid.uuid4().hex[:8],
-        track_heavy=options.partitioner is not None,
-        recency=options.policy is not None and options.policy.recency,
-        merge_limit=share.merge_limit,
-        piece_bytes=share.piece_bytes,
-        buffer=options.buffer,
         clocks=Clocks() if options.clock == "wall" else Clocks(policies=event_time),
+    )
+    each = options.by_stage([plan.stage.operator for plan in query.plans])
+    return replace(whole, stages=tuple(_of_stage(whole, own) for own in each))
+
+
+def _of_stage(whole: Settings, own: AdaptOptions) -> Settings:
+    check_sites(own, whole.sites)
+    return replace(
+        whole,
+        placement=own.placement,
+        track_heavy=own.partitioner is not None,
+        recency=own.policy is not None and own.policy.recency,
+        merge_limit=own.merge_limit,
+        piece_bytes=own.piece_bytes,
+        buffer=own.buffer,
     )
 
 

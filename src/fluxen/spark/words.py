@@ -62,6 +62,8 @@ def _query(inputs: Sequence[DataFrame | Query], last: StagePlan) -> Query:
     if any(options != adapted[0] for options in adapted):
         raise ConfigError("two inputs are adapted in different ways; call adapt() on the combined query instead")
     options = adapted[0] if adapted else AdaptOptions()
+    if any(query.options.stages for query in queries[1:]):  # the first one's stages keep their numbers
+        raise ConfigError("stages= goes by the stages' numbers, which change here; give it to the combined query")
     store = queries[0].store if queries else Store
     return Query(last=last, options=options, store=store).without_conflicts()
 

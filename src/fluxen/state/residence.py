@@ -7,7 +7,8 @@ batches in `fluxen.control.memory.rotation`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +42,13 @@ class Residence:
             turn=np.pad(self.turn, (0, more), constant_values=-1),
             back=np.pad(self.back, (0, more)),
         )
+
+    def kept(self, groups: Sequence[int]) -> Residence:
+        """These groups in memory, whosever turn it is."""
+        on_disk, back = self.on_disk.copy(), self.back.copy()
+        back[list(groups)] |= on_disk[list(groups)]
+        on_disk[list(groups)] = False
+        return replace(self, on_disk=on_disk, back=back)
 
     def to_json(self) -> Json:
         return {"on_disk": ranges(self.on_disk), "turn": self.turn.tolist(), "back": ranges(self.back)}

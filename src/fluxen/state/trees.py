@@ -153,6 +153,14 @@ class Track:
         mine: Mask = base_group(h, partitions) == self.partition
         return mine & ~np.isin(h, np.array(self.without, dtype=np.int64)) if self.without else mine
 
+    def owners(self, routing: Routing) -> list[int]:
+        """The groups that its keys belong to now; some may have got groups of their own since."""
+        own = routing.own_groups()
+        if self.key is not None:
+            return [own.get(self.key, self.partition)]
+        inside = routing.explicit[base_group(routing.explicit, routing.partitions) == self.partition].tolist()
+        return [self.partition, *(own[h] for h in inside if h not in self.without)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trees:
@@ -195,6 +203,16 @@ class Trees:
         held = self.held.copy()
         held[group] = known.index(self.sites[site])
         return replace(self, known=known, held=held)
+
+    def bare(self, groups: Mask) -> Trees:
+        """`groups` have lost what was kept between their inputs, which is all that the m-way join needs."""
+        flat = write(tuple(range(self.inputs)))
+        known = self.known if flat in self.known else (*self.known, flat)
+        return replace(self, known=known, held=np.where(groups, np.int32(known.index(flat)), self.held))
+
+    @property
+    def inputs(self) -> int:
+        return len(members(read(self.sites[0])))
 
     def routed(self, before: Routing, after: Routing) -> Trees:
         """The same plans under another routing table, with more or fewer sites and groups."""

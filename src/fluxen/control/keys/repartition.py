@@ -11,6 +11,10 @@ cost is what their sites do for them: a key whose rows are combined before they 
 Two additions to the paper. A new function is used only if what it predicts is worth what it moves: the load of the
 busiest site must fall by more than chance explains, and by enough to pay for the state that moves within `HORIZON`
 batches. And isolated keys that have cooled down go back to their partitions. `guarded=False` leaves the first out.
+
+Beside a policy that moves groups (`keys_only`) a function is asked for heavy keys alone, so that the two never move the
+same things: it says which keys leave their partitions and where they go first. From then on a key's group is one like
+any other.
 """
 
 from __future__ import annotations
@@ -61,8 +65,9 @@ class Repartitioner:
         *,
         operator: Operator | None = None,
         guarded: bool = True,
+        keys_only: bool = False,
     ) -> None:
-        self.partitioner, self.guarded = partitioner, guarded
+        self.partitioner, self.guarded, self.keys_only = partitioner, guarded, keys_only
         self.divisible = operator is None or operator.divisible
         self.resources = balanced(Resources.of("LLL") if operator is None else operator.resources)
         self.loads = GroupLoads()
@@ -145,7 +150,7 @@ class Repartitioner:
         if not over or not self._may_try(items, stretch):
             return None
         self._rested = 0
-        following = self._built(items, routing.sites, alphas)
+        following = self._built(items, routing.sites, alphas, keys_only=self.keys_only)
         after = items.stretch(self.resources, following)
         if self.guarded and not self._worth(items, following, 1 - after / stretch):
             self._in_vain(stretch)
@@ -233,11 +238,13 @@ class Repartitioner:
 
     # ---- the function
 
-    def _built(self, items: Items, sites: int, alphas: dict[str, float]) -> Routing:
+    def _built(self, items: Items, sites: int, alphas: dict[str, float], *, keys_only: bool = False) -> Routing:
         routing = items.routing
         names = [name for name in self.resources if name in alphas and items.loads[name].sum() > 0]
         places = self._resting(items.keys, items.sites(routing), routing.sites, sites)
         at = self._tracked(items, names)
+        if keys_only:
+            at = at[at >= routing.size]
         if len(at):
             function = self.partitioner.build(
                 HashPair.placed(items.keys[at], items.sites(routing)[at], Ring(sites=routing.sites)),

@@ -40,15 +40,25 @@ SWAPPED = 0.25
 """Share of a site's memory that one batch exchanges, a single group excepted."""
 
 
-def rotated(before: Residence, table: Groups, size: Floats, capacity: Floats, epoch: int) -> Residence:
-    """Where the groups are for the batch after `epoch`: `table` is each group's site, `size` the bytes of its state."""
+def rotated(
+    before: Residence, table: Groups, size: Floats, capacity: Floats, epoch: int, pinned: Sequence[int] = ()
+) -> Residence:
+    """Where the groups are for the batch after `epoch`: `table` is each group's site, `size` the bytes of its state.
+
+    Those that are `pinned` stay in memory; the others share what they leave.
+    """
+    pinned = list(pinned)
     before = before.sized(len(table))
     on_disk = before.on_disk & (size > 0)
+    back = np.zeros(len(table), dtype=np.bool_)
+    back[pinned], on_disk[pinned] = on_disk[pinned], False
+    capacity = capacity - np.bincount(table[pinned], weights=size[pinned], minlength=len(capacity))
+    size = size.copy()
+    size[pinned] = 0.0  # which cannot leave
     turn = before.turn.copy()
     used = np.bincount(table, weights=np.where(on_disk, 0.0, size), minlength=len(capacity))
     pressed = used > capacity
     pressed[table[on_disk]] = True
-    back = np.zeros(len(table), dtype=np.bool_)
     for site in np.flatnonzero(pressed).tolist():
         out, come = _turns(np.flatnonzero(table == site), on_disk, turn, size, float(capacity[site]))
         on_disk[out], on_disk[come] = True, False
@@ -59,12 +69,13 @@ def rotated(before: Residence, table: Groups, size: Floats, capacity: Floats, ep
 
 def take_turns(state: StageState, records: Sequence[SiteRecord], memory: Memory, epoch: int) -> StageState:
     """The stage as the batch after `epoch` finds it, given what its sites said about their groups."""
-    if state.tracks or state.trees is not None:
-        return replace(state, residence=None)  # a row that goes to two sites, or to states of two trees, cannot wait
     routing = state.routing
     size = per_group(records, "bytes", routing.size)
     before = state.residence or Residence.everything(routing.size)
-    return replace(state, residence=rotated(before, routing.table, size, capacity_of(memory, routing.sites), epoch))
+    # rows that go to two sites cannot wait
+    moving = sorted({group for track in state.tracks for group in (track.group, *track.owners(routing))})
+    capacity = capacity_of(memory, routing.sites)
+    return replace(state, residence=rotated(before, routing.table, size, capacity, epoch, moving))
 
 
 def capacity_of(memory: Memory, sites: int) -> Floats:

@@ -3,13 +3,15 @@
 Where the checkpoint is not a disk that all hosts share, a receiver has to fetch a group's segments before it can serve
 it. For a large group that would be one long batch. So the group stays with its donor while the receiver copies what
 there is, a little per batch (`fluxen.site.copy_ahead`); once hardly anything is missing, the next epoch has the new
-table, and only the tail is fetched at the switch. Pure decisions; `fluxen.control.adaptation` carries them out.
+table, and only the tail is fetched at the switch. Generations on disk are not copied: they are fetched if and when they
+are cleaned up or come back. Pure decisions; `fluxen.control.adaptation` carries them out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluxen.arrays import Floats
 from fluxen.control.actions import Action
 from fluxen.policies.base import Move
 from fluxen.site.copy_ahead import LEAST
@@ -24,9 +26,10 @@ PATIENCE = 60.0
 """Seconds after which a move is carried out whatever is missing: state that grows faster than it is copied."""
 
 
-def large(action: Action) -> bool:
-    """Whether a move is worth copying ahead."""
-    return isinstance(action.suggestion, Move) and action.bytes >= LEAST
+def large(action: Action, held: Floats) -> bool:
+    """Whether a move is worth copying ahead; `held` is what the receiver needs at once of each group."""
+    move = action.suggestion
+    return isinstance(move, Move) and float(held[list(move.pgs)].sum()) >= LEAST
 
 
 def pairs(actions: Sequence[Action]) -> tuple[tuple[int, int], ...]:
@@ -60,10 +63,11 @@ def arrived(action: Action, records: Sequence[SiteRecord], now: float) -> bool:
 
 def _merged(move: Move, records: Sequence[SiteRecord]) -> int:
     """Bytes of old rows of the groups that are in new files: others have merged them, and they must be copied again."""
-    return sum(
-        ref.bytes
+    old = [
+        ref
         for record in records
         if record.site != move.receiver
         for ref in record.added
-        if ref.first_epoch < record.epoch and any(low <= pg < high for low, high in ref.live for pg in move.pgs)
-    )
+        if ref.kind != "generation" and ref.first_epoch < record.epoch
+    ]
+    return sum(ref.bytes for ref in old if any(low <= pg < high for low, high in ref.live for pg in move.pgs))

@@ -21,7 +21,7 @@ from fluxen.state.routing import base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 from fluxen.state.trees import Track
 
-__all__ = ["finish_tracks", "move_by_track", "start_track"]
+__all__ = ["finish_tracks", "move_by_track", "start_track", "trackable"]
 
 
 def start_track(
@@ -40,8 +40,8 @@ def start_track(
     `epoch` is the last one whose rows are old. With `until`, the sender also keeps all windows that end by then;
     with `remains`, the group's owner takes over in the end what the sender has kept since.
     """
-    if state.buffer:
-        return state  # rows that wait belong to both halves; once they are in, the group can move
+    if not trackable(state, group):
+        return state
     routing = state.routing
     if group >= routing.partitions and group not in routing.explicit_groups:
         raise ConfigError(f"group {group} is a copy that a move keeps; only groups with rows of their own move")
@@ -76,8 +76,17 @@ def start_track(
         segments=_handed_over(state.segments, group, copy, len(table)),
         trees=trees,
         tracks=(*state.tracks, track),
-        residence=None,  # a row that goes to two sites cannot wait
+        residence=None if state.residence is None else state.residence.sized(len(table)).kept((group, copy)),
     )
+
+
+def trackable(state: StageState, group: int) -> bool:
+    """Whether the group has nothing that sender and receiver would both lay claim to.
+
+    Rows that wait are neither old nor new yet, and generations on disk owe results to whatever comes.
+    """
+    apart = [*state.buffer, *(ref for ref in state.segments if ref.kind == "generation")]
+    return not any(low <= group < high for ref in apart for low, high in ref.live)
 
 
 def _handed_over(refs: Sequence[SegmentRef], group: int, copy: int, size: int) -> tuple[SegmentRef, ...]:
@@ -103,7 +112,7 @@ def finish_tracks(state: StageState, inputs: int) -> StageState:
         live = mask_of(ref.live, state.routing.size)
         for track in ended:
             if track.remains and live[track.group]:
-                live[_owning(state, track)] = True
+                live[track.owners(state.routing)] = True
         live[gone] = False
         if live.any():
             written = mask_of(ref.written or (), state.routing.size) | live
@@ -118,15 +127,6 @@ def _purged(state: StageState, track: Track, inputs: int) -> bool:
     if track.until is not None:
         return not held and state.emitted[0] >= track.until
     return not any(ref.side < inputs and ref.first_epoch <= track.old_until_epoch for ref in held)
-
-
-def _owning(state: StageState, track: Track) -> list[int]:
-    """The groups that the track's keys belong to now; some may have got groups of their own since."""
-    explicit = dict(zip(state.routing.explicit.tolist(), state.routing.explicit_groups.tolist()))
-    if track.key is not None:
-        return [explicit.get(track.key, track.partition)]
-    split = set(_heavy_keys(state, track.partition)) - set(track.without)
-    return [track.partition, *(explicit[h] for h in split)]
 
 
 def _free_id(state: StageState) -> int:

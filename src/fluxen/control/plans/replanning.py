@@ -17,7 +17,7 @@ import numpy as np
 from fluxen.arrays import Json
 from fluxen.control.actions import Action
 from fluxen.control.manager import Manager
-from fluxen.control.moves.parallel_track import move_by_track
+from fluxen.control.moves.parallel_track import move_by_track, trackable
 from fluxen.control.moves.relocation import STEPS as MSLB_STEPS
 from fluxen.control.moves.rerouting import with_routing
 from fluxen.control.plans.optimizer import Observed, Optimizer, price
@@ -121,13 +121,17 @@ class StagePlans:
         now: float,
         stats: Stats,
         records: Sequence[SiteRecord],
+        copied: bool = False,
     ) -> StageState | None:
-        """Begin a move by the protocol that is asked for or predicted to be less work; None for a plain relocation."""
+        """Begin a move by the protocol that is asked for or predicted to be less work; None for a plain relocation.
+
+        With `copied`, state that moves is to be copied ahead: the receiver recomputes what it lacks when it has it.
+        """
         move = action.suggestion
         assert isinstance(move, Move)
         predicted = self.predict(state, move, stats, records)
         protocol = predicted.better if self.move_protocol == "auto" else self.move_protocol
-        if predicted.ptlb is None or state.buffer:  # rows that wait are neither old nor new yet
+        if predicted.ptlb is None or not all(trackable(state, group) for group in move.pgs):
             protocol = "mslb"
         detail = {
             "protocol": protocol,
@@ -140,9 +144,10 @@ class StagePlans:
                 state = move_by_track(
                     self.operator, state, group, move.receiver, epoch=epoch, action=action.id, now=now
                 )
+            manager.wait(action.id)
         else:
-            if state.trees is None:
-                return None  # all state fits wherever it goes
+            if state.trees is None or copied:
+                return None  # all state fits wherever it goes, or it is not there yet
             groups = np.array(move.pgs, dtype=np.int32)
             state = with_routing(state, state.routing.moved(groups, move.receiver))
         self._protocols[action.id] = protocol

@@ -172,8 +172,12 @@ class Join(Operator):
                 (max(MIN_TIME, ref.t_min + self.reach[ref.side][j]) for ref in others if ref.side != j),
                 default=MAX_TIME,
             )
-            for j in range(self.sides)
+            for j in range(self.inputs)
         )
+
+    def lifetime(self) -> int | None:
+        life = max(-min(row) for row in zip(*self.reach))
+        return life if life < UNBOUNDED else None
 
     def compact(self, side: int, tables: Sequence[pa.Table], horizon: int) -> pa.Table:
         return concat_sorted([since(table, horizon) for table in tables], "_h", "_t")
@@ -185,6 +189,8 @@ class Join(Operator):
         for part in slices(given, fresh, given.runs, self.reach):
             reduced = part.probe.sides
             for ids in part.probe.results(arrivals(len(reduced))):
+                if given.old_until_epoch is not None:
+                    ids = _with_old(reduced, ids)
                 rows_out += given.per_group(part.groups[reduced[0].kid[ids[0]]])
                 yield self._gather(reduced, ids)
         state = tuple(rows.with_keys() if len(rows.h) else None for rows in fresh)
@@ -217,6 +223,13 @@ class Join(Operator):
             else:
                 columns.append(parts[out.side].column(out.column))
         return pa.table(columns, names=[out.name for out in self.output])
+
+
+def _with_old(sides: Sequence[Side], ids: list[Ints]) -> list[Ints]:
+    """The combinations with a row from before the move: the receiver finds the others."""
+    since_ = [side.since[rows] for side, rows in zip(sides, ids) if side.since is not None]
+    kept = ~np.logical_and.reduce(since_)
+    return [rows[kept] for rows in ids]
 
 
 class _Stacked:

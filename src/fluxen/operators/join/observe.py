@@ -38,6 +38,28 @@ def observe(fresh: list[Input], runs: list[list[SortedRun]], reach: Bounds, rout
     return {"rows": [len(rows.h) for rows in fresh], "fanout": fanout, "spread": spread}
 
 
+def combined(first: Json, second: Json) -> Json:
+    """What two parts of a batch have shown, together: rows added up, partners by row."""
+    if "fanout" not in first or "fanout" not in second:
+        return {**first, **second}
+    rows = list(zip(first["rows"], second["rows"]))
+    names = [dict.fromkeys((*a, *b)) for a, b in zip(first["fanout"], second["fanout"])]
+    return {
+        **first,
+        **second,
+        "rows": [a + b for a, b in rows],
+        "fanout": [
+            {name: _weighted(a.get(name, 0.0), b.get(name, 0.0), *each) for name in known}
+            for a, b, each, known in zip(first["fanout"], second["fanout"], rows, names)
+        ],
+        "spread": [_weighted(a, b, *each) for a, b, each in zip(first["spread"], second["spread"], rows)],
+    }
+
+
+def _weighted(first: float, second: float, rows: int, more: int) -> float:
+    return (rows * first + more * second) / max(rows + more, 1)
+
+
 def _partners(sample: Input, groups: Groups, fresh: Input, runs: list[SortedRun], least: int, most: int) -> Floats:
     """Rows of another input that each sampled row could be joined with when it came."""
     first, last = sample.t + least, sample.t - most

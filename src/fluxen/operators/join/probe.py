@@ -23,8 +23,18 @@ Bounds = tuple[tuple[int, ...], ...]
 class Side:
     """One input's rows that can take part: old ones first, then the new ones. The payload is gathered when needed."""
 
-    def __init__(self, kid: Ints, t: Ints, h2: Ints | None, n_old: int, payload: Callable[[], pa.Table]) -> None:
+    def __init__(
+        self,
+        kid: Ints,
+        t: Ints,
+        h2: Ints | None,
+        n_old: int,
+        payload: Callable[[], pa.Table],
+        since: Mask | None = None,
+    ) -> None:
         self.kid, self.t, self.h2, self.n_old, self._payload = kid, t, h2, n_old, payload
+        self.since = since
+        """in the sender's half of a move by parallel track: which rows have come since it began"""
 
     @cached_property
     def table(self) -> pa.Table:

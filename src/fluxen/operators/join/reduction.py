@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints
+from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED, Groups, Ints, Mask
 from fluxen.operators.base import EMIT_ROWS, Input, SiteInput
 from fluxen.operators.join.probe import Bounds, Probe, Side
 from fluxen.operators.kernels import bisect, boundaries, portion, ragged, sorted_union
@@ -49,7 +49,8 @@ def slices(
     cuts = _cuts(runs, keys, groups, portion(GATHER_ROWS, given.piece_bytes, max(widths)))
     for first, last in pairwise(cuts):
         part = [_between(rows, keys[first], keys[last - 1]) for rows in fresh] if len(cuts) > 2 else fresh
-        reduced = _reduce(part, runs, keys[first:last], groups[first:last], reach)
+        old_until = None if given.old_until_epoch is None else given.old_until_epoch[groups[first:last]]
+        reduced = _reduce(part, runs, keys[first:last], groups[first:last], reach, old_until)
         yield Slice(keys[first:last], groups[first:last], Probe(reduced, reach, last - first, emit_rows))
 
 
@@ -65,8 +66,15 @@ def since(table: pa.Table, horizon: int) -> pa.Table:
     return table if kept.all() else table.filter(pa.array(kept))
 
 
-def _found(fresh: Input, runs: list[SortedRun], picked: list[Ints], kids: list[Ints], new_kid: Ints) -> Side:
-    """Rows found in runs, then a batch's new rows."""
+def _found(
+    fresh: Input,
+    runs: list[SortedRun],
+    picked: list[Ints],
+    kids: list[Ints],
+    new_kid: Ints,
+    old_until: Ints | None,
+) -> Side:
+    """Rows found in runs, then a batch's new rows; `old_until` is each key's last old epoch while a group moves."""
     t = np.concatenate([*(run.segment.t[rows] for run, rows in zip(runs, picked)), fresh.t])
     h2: Ints | None = None
     if fresh.h2 is not None:
@@ -78,7 +86,11 @@ def _found(fresh: Input, runs: list[SortedRun], picked: list[Ints], kids: list[I
         old = [run.segment.table.select(names).take(pa.array(rows)) for run, rows in zip(runs, picked)]
         return pa.concat_tables([*old, fresh.table]).combine_chunks()
 
-    return Side(np.concatenate([*kids, new_kid]), t, h2, len(t) - len(fresh.t), payload)
+    since_: Mask | None = None
+    if old_until is not None:
+        stored = (old_until[kid] < run.ref.first_epoch for run, kid in zip(runs, kids))
+        since_ = np.concatenate([*stored, np.ones(len(fresh.t), dtype=np.bool_)])
+    return Side(np.concatenate([*kids, new_kid]), t, h2, len(t) - len(fresh.t), payload, since_)
 
 
 def _between(rows: Input, first: int, last: int) -> Input:
@@ -108,7 +120,12 @@ def _cuts(runs: Sequence[Sequence[SortedRun]], keys: Ints, groups: Groups, rows:
 
 
 def _reduce(
-    fresh: Sequence[Input], runs: Sequence[Sequence[SortedRun]], keys: Ints, groups: Groups, reach: Bounds
+    fresh: Sequence[Input],
+    runs: Sequence[Sequence[SortedRun]],
+    keys: Ints,
+    groups: Groups,
+    reach: Bounds,
+    old_until: Ints | None,
 ) -> list[Side]:
     """Each side's rows with a key among the new rows' and a time that one of the other inputs' new rows can meet."""
     kids = [np.searchsorted(keys, rows.h).astype(np.int64) for rows in fresh]
@@ -129,7 +146,7 @@ def _reduce(
                 used.append(run)
                 picked.append(row)
                 found.append(at)
-        sides.append(_found(rows, used, picked, found, kids[j]))
+        sides.append(_found(rows, used, picked, found, kids[j], old_until))
     return sides
 
 

@@ -17,19 +17,20 @@ if all its parts are, and the root drops what is new: the receiver finds that by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from fluxen.arrays import MIN_TIME, UNBOUNDED, Ints, Json, Mask
+from fluxen.arrays import MAX_TIME, MIN_TIME, Ints, Json, Mask
 from fluxen.operators.base import Plans, Results, SiteInput, SiteOutput
 from fluxen.operators.join.mway import Join
 from fluxen.operators.join.node import JoinedRows, Node
 from fluxen.operators.join.observe import observe
 from fluxen.operators.kernels import concat_sorted, sort_order
+from fluxen.state.generations import Spans
 from fluxen.state.segment import Segment, SegmentRef, column, time_range
 from fluxen.state.sorted_run import SortedRun
 from fluxen.state.trees import Tree, intermediates, left_deep, members, nodes, read
@@ -42,16 +43,9 @@ class TreeJoin(Join):
     initial: str = ""
     """tree of every site at the start; empty for left-deep in the order of the inputs"""
 
-    # generations on disk owe results between inputs, not between nodes: groups of a tree stay in memory
-    spills = False
-
     @property
     def plans(self) -> Plans:
         return Plans(names=self.names, start=self.start, sides=self.side_of)
-
-    def lifetime(self) -> int | None:
-        life = max(-min(row) for row in zip(*self.reach))
-        return life if life < UNBOUNDED else None
 
     @property
     def start(self) -> Tree:
@@ -86,6 +80,26 @@ class TreeJoin(Join):
             )
             for found in self.sets
         )
+
+    # ---- generations on disk owe results between inputs, whatever trees there were: see `control.memory.spilling`
+
+    def meets(self, one: SegmentRef, others: Spans) -> Mask:
+        mask = np.zeros(len(others.side), dtype=np.bool_)
+        if one.side < self.inputs:
+            at = np.flatnonzero(others.side < self.inputs)
+            mask[at] = super().meets(one, Spans(others.side[at], others.t_min[at], others.t_max[at]))
+        return mask
+
+    def needed_since(self, others: Sequence[SegmentRef]) -> tuple[int, ...]:
+        rows = super().needed_since([ref for ref in others if ref.side < self.inputs])
+        return (*rows, *(MAX_TIME,) * (self.sides - self.inputs))
+
+    def owed(
+        self, sides: Sequence[Sequence[tuple[int, pa.Table]]], piece_bytes: int | None = None
+    ) -> Iterator[pa.Table]:
+        return super().owed(sides[: self.inputs], piece_bytes)
+
+    # ---- a batch
 
     def process(self, given: SiteInput) -> Results:
         tree = read(given.tree) if given.tree else self.start
@@ -184,6 +198,8 @@ class TreeJoin(Join):
         horizon = self.horizons(given.watermarks, given.watermarks)[side]
         tables = []
         for run in runs[side]:
+            if not (run.mine & groups).any():
+                continue
             mask = (run.mine & groups)[given.routing.groups(run.segment.h)] & (run.segment.t >= horizon)
             if mask.any():
                 tables.append(run.segment.table.filter(pa.array(mask)))

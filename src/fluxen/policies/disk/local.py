@@ -33,6 +33,7 @@ class LocalDisk(Policy):
     """
 
     spills = True
+    moves = False
     needs_memory = True
 
     def __init__(
