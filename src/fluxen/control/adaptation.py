@@ -77,7 +77,7 @@ class Adaptation:
         self.repartitioner: Repartitioner | None = None
         if partitioner is not None:
             self.repartitioner = Repartitioner(
-                partitioner, operator=operator, guarded=guarded, keys_only=self.manager.policy.moves
+                partitioner, operator=operator, guarded=guarded, keys_only=self.manager.policy.relocates
             )
         self.memory = memory
         self._held: Floats = np.zeros(0)

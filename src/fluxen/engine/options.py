@@ -98,7 +98,7 @@ class AdaptOptions:
         if self.stages is not None:
             object.__setattr__(self, "stages", self._by_stage(self.stages))
 
-    def _by_stage(self, given: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    def _by_stage(self, given: Any) -> dict[int, dict[str, Any]]:
         """The options of single stages, checked: each stage's options must be some by themselves."""
         if not isinstance(given, Mapping) or not all(isinstance(options, Mapping) for options in given.values()):
             raise ConfigError(f"stages takes options by stage number, as {{2: {{'policy': None}}}}; got {given!r}")

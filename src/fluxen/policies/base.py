@@ -254,7 +254,7 @@ class Policy(ABC):
     """whether groups are ranked by their recent results instead of all since they last spilled"""
     needs_memory: bool = False
     """whether it does nothing where memory is not limited"""
-    moves: bool = True
+    relocates: bool = True
     """whether it decides where groups are; a partitioner beside it then only gives keys groups of their own"""
     routes: bool = False
     """whether it decides about every row's site, as partitioners do"""

@@ -19,7 +19,7 @@ __all__ = ["Static"]
 class Static(Policy):
     """Suggests nothing."""
 
-    moves = False
+    relocates = False
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
         return ()

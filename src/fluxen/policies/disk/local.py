@@ -33,7 +33,7 @@ class LocalDisk(Policy):
     """
 
     spills = True
-    moves = False
+    relocates = False
     needs_memory = True
 
     def __init__(
