@@ -8,6 +8,7 @@ file operation where it hurts. FLUXEN_CHAOS_KILLS sets how many there are.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -71,7 +72,7 @@ def written(directory: Path) -> list[tuple[int, int, int, int]]:
     return sorted((r["k"], int(r["window"]["start"].timestamp()), r["n"], r["total"]) for r in rows)
 
 
-def start(directory: Path, attempt: int, point: str | None) -> subprocess.Popen[bytes]:
+def start(directory: Path, attempt: int, point: str | None, sink: Any = None) -> subprocess.Popen[bytes]:
     """The driver in a session of its own; `point` is where it shall die."""
     path = os.pathsep.join([str(HERE / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
@@ -82,7 +83,7 @@ def start(directory: Path, attempt: int, point: str | None) -> subprocess.Popen[
         }
     with (directory / f"driver-{attempt}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, str(HERE / "driver.py"), str(directory)],
+            [sys.executable, str(HERE / "driver.py"), str(directory), *([] if sink is None else [json.dumps(sink)])],
             env=environment,
             stdout=log,
             stderr=log,
@@ -104,25 +105,30 @@ def kill_at_random(driver: subprocess.Popen[bytes], directory: Path, delay: floa
         os.killpg(driver.pid, signal.SIGKILL)
 
 
+def run_through_kills(directory: Path, rng: random.Random, kills: int, points: list[str], sink: Any = None) -> None:
+    """Start the driver, kill it, again and again, and let the last one end; every second one dies at a point."""
+    killed = []
+    for attempt in range(kills):
+        point = None
+        if attempt % 2:
+            point = f"{points[attempt // 2 % len(points)]} {rng.randrange(3, 12)}"
+        driver = start(directory, attempt, point, sink)
+        if point is None:
+            kill_at_random(driver, directory, rng.random() * 3)
+        code = driver.wait()
+        log = (directory / f"driver-{attempt}.log").read_text()
+        assert code in (0, -signal.SIGKILL), log[-3000:]
+        killed.append(code == -signal.SIGKILL)
+    last = start(directory, kills, None, sink)
+    assert last.wait() == 0, (directory / f"driver-{kills}.log").read_text()[-3000:]
+    assert all(killed), f"only {sum(killed)} of {kills} kills hit a running query"
+
+
 @pytest.mark.chaos
 @pytest.mark.spark
 @pytest.mark.timeout(240 + 90 * KILLS)
 def test_every_result_is_on_disk_once_however_often_the_driver_is_killed(tmp_path):
     rng = random.Random(SEED)
     inputs = prepare(tmp_path, rng, batches=8 + 4 * KILLS)
-    killed = []
-    for attempt in range(KILLS):
-        point = None
-        if attempt % 2:
-            point = f"{POINTS[attempt // 2 % len(POINTS)]} {rng.randrange(3, 12)}"
-        driver = start(tmp_path, attempt, point)
-        if point is None:
-            kill_at_random(driver, tmp_path, rng.random() * 3)
-        code = driver.wait()
-        log = (tmp_path / f"driver-{attempt}.log").read_text()
-        assert code in (0, -signal.SIGKILL), log[-3000:]
-        killed.append(code == -signal.SIGKILL)
-    last = start(tmp_path, KILLS, None)
-    assert last.wait() == 0, (tmp_path / f"driver-{KILLS}.log").read_text()[-3000:]
+    run_through_kills(tmp_path, rng, KILLS, POINTS)
     assert written(tmp_path) == expected(inputs)
-    assert all(killed), f"only {sum(killed)} of {KILLS} kills hit a running query"
