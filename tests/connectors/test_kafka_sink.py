@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -63,39 +64,26 @@ def test_every_result_comes_once_with_its_query_and_epoch(spark, kafka, tmp_path
     assert all(len({one.partition for one in records if one.key == str(key)}) == 1 for key in range(KEYS))
 
 
-@pytest.fixture
-def dies(monkeypatch):
-    """Lets a run die at a commit of an epoch."""
-
-    def arm(at: int) -> Any:
-        commit = EpochLog.commit
-
-        def dying(log: EpochLog, epoch: Any) -> None:
-            if epoch.number == at:
-                raise RuntimeError("killed between the sink and the commit")
-            commit(log, epoch)
-
-        context = monkeypatch.context()
-        patched = context.__enter__()
-        patched.setattr(EpochLog, "commit", dying)
-        return context
-
-    return arm
-
-
-def test_an_epoch_that_was_delivered_and_not_committed_is_not_delivered_again(spark, kafka, tmp_path, dies):
+def test_an_epoch_that_was_delivered_and_not_committed_is_not_delivered_again(spark, kafka, tmp_path, monkeypatch):
     topic = kafka.make("out")
-    context = dies(1)
-    with pytest.raises(Exception, match="killed between"):
-        run(kafka, counting(spark, tmp_path, 3), tmp_path, topic)
-    context.__exit__(None, None, None)
+    commit = EpochLog.commit
+
+    def dying(log: EpochLog, epoch: Any) -> None:
+        if epoch.number == 1:
+            raise RuntimeError("killed between the sink and the commit")
+        commit(log, epoch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochLog, "commit", dying)
+        with pytest.raises(Exception, match="killed between"):
+            run(kafka, counting(spark, tmp_path, 3), tmp_path, topic)
     assert found(kafka.read(topic)) == expected(2)
     run(kafka, counting(spark, tmp_path, 3), tmp_path, topic)
     assert found(kafka.read(topic)) == expected(3)
 
 
 @pytest.mark.parametrize("sites", [2, 3, 1])
-def test_a_restart_completes_an_epoch_of_which_one_site_has_sent_its_share(spark, kafka, tmp_path, sites):
+def test_a_restart_completes_an_epoch_of_which_one_site_has_sent_its_share(spark, kafka, tmp_path, sites, monkeypatch):
     """Whatever number of sites it asks for: the rest of the epoch is shared out as it was."""
     from fluxen.spark.sinks import kafka as sink
 
@@ -103,27 +91,35 @@ def test_a_restart_completes_an_epoch_of_which_one_site_has_sent_its_share(spark
     run(kafka, counting(spark, tmp_path, 1), tmp_path, topic)
     send = sink.Share.__call__
 
-    def half(share: Any, batches: Any) -> Any:
-        from pyspark import TaskContext
-
-        if share.epoch == 1 and TaskContext.get().partitionId() == 1:
-            raise RuntimeError("this site's machine is gone")
-        yield from send(share, batches)
-
     class Half(sink.Share):
-        __call__ = half
+        """Site 1 fails when site 0 has sent its share of epoch 1."""
 
-    whole = sink.Share
-    sink.Share = Half
-    try:
+        def __call__(self, batches: Any) -> Any:
+            from pyspark import TaskContext
+
+            from fluxen.spark.sinks import producer
+
+            if self.epoch == 1 and TaskContext.get().partitionId() == 1:
+                while producer.marker(self.client, producer.name_of(self.checkpoint_id, 0)) < 1:
+                    pass
+                raise RuntimeError("this site's machine is gone")
+            yield from send(self, batches)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sink, "Share", Half)
         with pytest.raises(Exception, match="machine is gone"):
             run(kafka, counting(spark, tmp_path, 2), tmp_path, topic)
-    finally:
-        sink.Share = whole
     part = found(kafka.read(topic)) - expected(1)
     assert 0 < len(part) < KEYS
     run(kafka, counting(spark, tmp_path, 3, sites), tmp_path, topic)
     assert found(kafka.read(topic)) == expected(3)
+
+
+def groups(kafka: Any, directory: Path) -> list[str]:
+    """The names under which the sites of a checkpoint send, in order."""
+    own = (directory / "checkpoint" / "id.json").read_text()
+    known = [group.group_id for group in kafka.admin.list_consumer_groups().result().valid]
+    return sorted(name for name in known if name.startswith("fluxen-") and name[7:43] in own)
 
 
 def test_a_transaction_of_a_run_that_is_gone_holds_no_reader_up(spark, kafka, tmp_path):
@@ -131,21 +127,18 @@ def test_a_transaction_of_a_run_that_is_gone_holds_no_reader_up(spark, kafka, tm
 
     topic = kafka.make("out")
     run(kafka, counting(spark, tmp_path, 1), tmp_path, topic)
-    name = next(group.group_id for group in kafka.admin.list_consumer_groups().result().valid if "-0" in group.group_id)
-    left = Producer({"bootstrap.servers": kafka.servers, "transactional.id": name})
+    left = Producer({"bootstrap.servers": kafka.servers, "transactional.id": groups(kafka, tmp_path)[1]})
     left.init_transactions(30)
     left.begin_transaction()
     left.produce(topic, b"{}", b"half")
     left.flush(30)
-    run(kafka, counting(spark, tmp_path, 1), tmp_path, topic)
-    assert found(kafka.read(topic)) == expected(1)
+    run(kafka, counting(spark, tmp_path, 2), tmp_path, topic)
+    assert found(kafka.read(topic)) == expected(2)
     with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
         left.commit_transaction(30)
 
 
 def test_lost_markers_and_old_checkpoints_are_errors_not_repeats(spark, kafka, tmp_path):
-    import shutil
-
     topic = kafka.make("out")
     run(kafka, counting(spark, tmp_path, 1), tmp_path, topic)
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
@@ -154,10 +147,7 @@ def test_lost_markers_and_old_checkpoints_are_errors_not_repeats(spark, kafka, t
     shutil.move(tmp_path / "copy", tmp_path / "checkpoint")
     with pytest.raises(CheckpointError, match="older than what was delivered"):
         run(kafka, counting(spark, tmp_path, 3), tmp_path, topic)
-    own = (tmp_path / "checkpoint" / "id.json").read_text()
-    names = [group.group_id for group in kafka.admin.list_consumer_groups().result().valid]
-    mine = [name for name in names if name[len("fluxen-") :][:36] in own]
-    for deleted in kafka.admin.delete_consumer_groups(mine).values():
+    for deleted in kafka.admin.delete_consumer_groups(groups(kafka, tmp_path)).values():
         deleted.result()
     with pytest.raises(CheckpointError, match=r"no marker.*kafka\.json"):
         run(kafka, counting(spark, tmp_path, 3), tmp_path, topic)

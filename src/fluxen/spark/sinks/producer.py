@@ -122,7 +122,7 @@ class SiteProducer:
         try:
             for batch in batches:
                 if batch.num_rows and not open_ and not there:
-                    marked = marked or str(batch.column("topic")[0])
+                    marked = marked or _named(batch.column("topic")[0].as_py())
                     open_ = self._begin(epoch, marked)
                     there = not open_
                 if open_:
@@ -206,9 +206,7 @@ class SiteProducer:
         send = self._producer.produce
         for number, (value, key, where, partition, headers) in enumerate(rows):
             more = ours if headers is None else [(one["key"], one["value"]) for one in headers] + ours
-            to = topic if topic is not None else where
-            if to is None:
-                raise ConfigError("a result has no topic: give column 'topic' a value, or option('topic', ...)")
+            to = topic if topic is not None else _named(where)
             at = -1 if partition is None else partition
             while True:
                 try:
@@ -218,6 +216,12 @@ class SiteProducer:
                     self._producer.poll(_AGAIN_S)
             if number % _POLL_EVERY == 0:
                 self._producer.poll(0)
+
+
+def _named(topic: str | None) -> str:
+    if topic is None:
+        raise ConfigError("a result has no topic: give column 'topic' a value, or option('topic', ...)")
+    return topic
 
 
 def _initialised(client: Mapping[str, str], name: str) -> Any:
