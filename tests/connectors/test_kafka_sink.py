@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import fluxen as fx
-from fluxen.errors import CheckpointError, ConfigError, QueryError
+from fluxen.errors import CheckpointError
 from fluxen.state.epoch import EpochLog
 from fluxen.testing import feed
 
@@ -171,23 +171,3 @@ def test_rows_say_their_topic_partition_and_headers(spark, kafka, tmp_path):
         assert len(records) == KEYS
         assert {one.json["k"] % 2 for one in records} == {odd}
         assert {(one.partition, one.key, one.headers["of"]) for one in records} == {(1, None, "me")}
-
-
-WRONG = {
-    "nothing to send": (["cast(k as string) as key"], {}, "needs a column 'value'"),
-    "a column that is not Kafka's": (["'x' as value", "n"], {}, r"takes the columns .*'n'"),
-    "a number as key": (["'x' as value", "n as key"], {}, "column 'key' must be string or binary"),
-    "an option of Java's": (["'x' as value"], {"kafka.sasl.jaas.config": "x"}, "cannot use its options: Java JAAS"),
-    "an id of its own": (["'x' as value"], {"kafka.transactional.id": "x"}, "set by fluxen"),
-    "an option nobody knows": (["'x' as value"], {"topik": "x"}, "no use for option 'topik'"),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_what_kafka_cannot_take_is_refused_when_the_query_is_built(what, spark, kafka, tmp_path):
-    columns, options, message = WRONG[what]
-    query = fx.aggregate(feed(spark, tables(1), tmp_path / "input"), by="k", n=fx.count())
-    query = query.select(*map(F.expr, columns))
-    made = writer(kafka, query, tmp_path, "t").options(**options)
-    with pytest.raises((ConfigError, QueryError), match=message):
-        made.start()

@@ -58,7 +58,7 @@ def test_a_rate_limit_makes_batches_of_that_size_and_every_offset_comes_once(spa
     query = fx.aggregate(limited, by=["partition", "offset"], n=fx.count()).adapt(sites=2, partitions=8)
     run = start(query, collected, tmp_path)
     run.awaitTermination()
-    assert [entry["rows"] for entry in run.epochs] == [48, 48, 24]
+    assert [entry["rows_in"] for entry in run.epochs] == [48, 48, 24]
     assert Counter(row["n"] for row in collected.rows) == {1: 120}
 
 

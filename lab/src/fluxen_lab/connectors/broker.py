@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 import uuid
@@ -37,13 +38,6 @@ transaction.state.log.num.partitions=2
 group.initial.rebalance.delay.ms=0
 log.cleaner.enable=false
 """
-_LOGGING = """
-log4j.rootLogger=WARN, out
-log4j.logger.kafka.server.KafkaRaftServer=INFO
-log4j.appender.out=org.apache.log4j.ConsoleAppender
-log4j.appender.out.layout=org.apache.log4j.PatternLayout
-log4j.appender.out.layout.ConversionPattern=%d %p %m (%c)%n
-"""
 
 
 class Broker:
@@ -58,7 +52,6 @@ class Broker:
         self._properties = directory / "server.properties"
         logs = directory / "data"
         self._properties.write_text(_PROPERTIES.format(port=self.port, control=control, logs=logs), encoding="utf-8")
-        (directory / "log4j.properties").write_text(_LOGGING, encoding="utf-8")
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
 
@@ -79,7 +72,6 @@ class Broker:
 
     def start(self) -> None:
         """Start it and wait until it serves."""
-        said = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command("kafka.Kafka", str(self._properties)),
@@ -89,7 +81,7 @@ class Broker:
                 start_new_session=True,  # Ctrl-C is for the test, which ends the broker itself
             )
         end = time.monotonic() + _START_S
-        while b"Kafka Server started" not in self._log.read_bytes()[said:]:
+        while not _answers(self.port):
             if self._process.poll() is not None or time.monotonic() > end:
                 self.kill()
                 raise PlatformError(f"the Kafka broker did not start; its log is {self._log}")
@@ -108,13 +100,20 @@ class Broker:
         return self.directory / "broker.log"
 
     def _command(self, *arguments: str) -> list[str]:
-        logging = f"-Dlog4j.configuration=file:{self.directory / 'log4j.properties'}"
-        return ["java", *self._java, logging, "-cp", self._classes, *arguments]
+        return ["java", *self._java, "-cp", self._classes, *arguments]
 
     def _run(self, *arguments: str) -> None:
         ran = subprocess.run(self._command(*arguments), capture_output=True, text=True, check=False)
         if ran.returncode:
             raise PlatformError(f"the Kafka broker's directory cannot be made: {(ran.stderr or ran.stdout)[-300:]}")
+
+
+def _answers(port: int) -> bool:
+    """Whether a broker tells its versions: it does once it serves."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0) as connection:
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+        return len(connection.recv(4)) == 4
+    return False
 
 
 def _free_ports(count: int) -> list[int]:
