@@ -102,7 +102,7 @@ class KafkaSink(FormatSink):
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
         share = Share(self.client, self.topic, self._marked, self.checkpoint_id, epoch)
-        sent = results.mapInArrow(share, "topic string").collect()  # type: ignore[arg-type]
+        sent = results.mapInArrow(share, "topic string").collect()
         if not self._noted and sent:
             assert self._store is not None
             self._marked = str(sent[0].topic)
@@ -162,4 +162,4 @@ def _check_columns(schema: st.StructType) -> None:
 
 def _same(one: st.DataType, other: st.DataType) -> bool:
     """Whether types agree but for what may be null."""
-    return one.simpleString() == other.simpleString()
+    return bool(one.simpleString() == other.simpleString())
