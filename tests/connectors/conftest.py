@@ -42,6 +42,7 @@ def lakehouse_settings(directory: Path) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",  # a table's log is read by fifty tasks otherwise
         lake: "org.apache.iceberg.spark.SparkCatalog",
         f"{lake}.type": "hadoop",
         f"{lake}.warehouse": str(directory / "lake"),
