@@ -30,7 +30,6 @@ class Topics:
     def __init__(self, servers: str, prefix: str) -> None:
         self.servers, self.prefix = servers, re.sub(r"[^\w]+", "-", prefix)[:60].strip("-")
         self.admin = AdminClient({"bootstrap.servers": servers})
-        self._producer = Producer({"bootstrap.servers": servers, "acks": "all"})
 
     def make(self, name: str, partitions: int = 2) -> str:
         topic = f"{self.prefix}-{name}"
@@ -44,9 +43,10 @@ class Topics:
 
     def send(self, topic: str, rows: Iterable[dict[str, Any]], partition: int = -1) -> None:
         """Rows as JSON."""
+        producer = Producer({"bootstrap.servers": self.servers, "acks": "all"})  # one that knows all partitions
         for row in rows:
-            self._producer.produce(topic, json.dumps(row), key=str(row["k"]), partition=partition)
-        assert self._producer.flush(60) == 0
+            producer.produce(topic, json.dumps(row), key=str(row["k"]), partition=partition)
+        assert producer.flush(60) == 0
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
         """All that is there now."""

@@ -27,11 +27,11 @@ _WAIT_S = 60.0
 """How long a broker may be away."""
 _AGAIN_S = 0.05
 _POLL_EVERY = 1_000
-_DEFAULTS = {
+_DEFAULTS: dict[str, str | bool] = {
     # a site may send its first row long before its last; this is the most that brokers allow unless told otherwise
     "transaction.timeout.ms": "900000",
     "partitioner": "murmur2_random",  # as Kafka's Java clients, so that a key's partition is the one Spark would choose
-    "delivery.report.only.error": "true",
+    "delivery.report.only.error": True,
     "log_level": "2",  # what goes wrong is raised
 }
 _kept: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], SiteProducer] = OrderedDict()
@@ -46,9 +46,10 @@ def check(client: Mapping[str, str]) -> None:
     """Raise if a client would not take these settings."""
     try:
         Producer({**_DEFAULTS, **client, "transactional.id": "fluxen"}).purge()
-    except KafkaException as error:
+    except (KafkaException, TypeError) as error:
+        said = _text(error) if isinstance(error, KafkaException) else str(error)
         raise ConfigError(
-            f"format('kafka') cannot use its options: {_text(error)}; those that begin with 'kafka.' are librdkafka's"
+            f"format('kafka') cannot use its options: {said}; those that begin with 'kafka.' are librdkafka's"
         ) from None
 
 
