@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
 .PHONY: java
 java:
@@ -40,7 +40,7 @@ lint: $(READY)  ## ruff, mypy strict, import layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-NO_JVM := not spark and not cluster and not chaos and not slow
+NO_JVM := not spark and not cluster and not chaos and not slow and not connectors
 
 .PHONY: check
 check: lint  ## lint, types, the tests that need no JVM but the long ones; a tenth of the random cases
@@ -51,8 +51,9 @@ test: env lint  ## everything CI runs: lint, types, doctests, tests on real Spar
 	@mkdir -p $(OUT)
 	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -n 2 -m "$(NO_JVM)" > $(OUT)/test-no-jvm.log 2>&1 & others=$$!; \
 	echo "tests that need no JVM run beside those on Spark; their report, $(OUT)/test-no-jvm.log, follows at the end"; \
-	$(BIN)/pytest -m "(spark or cluster or chaos) and not slow"; spark=$$?; \
-	wait $$others; others=$$?; cat $(OUT)/test-no-jvm.log; exit $$((spark || others))
+	$(BIN)/pytest -m "(spark or cluster or chaos) and not slow and not connectors"; spark=$$?; \
+	$(BIN)/pytest -q -m "connectors and not slow" tests/connectors/test_kafka_sink.py; kafka=$$?; \
+	wait $$others; others=$$?; cat $(OUT)/test-no-jvm.log; exit $$((spark || kafka || others))
 
 OLDEST := .venv-oldest
 $(OLDEST)/.ready: pyproject.toml lab/pyproject.toml
@@ -67,9 +68,21 @@ test-oldest: java $(OLDEST)/.ready  ## smoke test on the oldest supported versio
 	  tests/spark/test_operators.py tests/spark/test_sinks.py tests/spark/test_flush.py tests/spark/test_watermarks.py \
 	  tests/spark/test_query.py tests/spark/test_query_property.py tests/docs/test_examples.py
 
+LAKE := .venv-connectors
+$(LAKE)/.ready: pyproject.toml lab/pyproject.toml
+	@$(PYTHON) -m venv $(LAKE)
+	@$(LAKE)/bin/pip install --quiet --disable-pip-version-check -e '.[dev]' -e ./lab 'pyspark==4.1.1'
+	@touch $@
+
+.PHONY: test-connectors
+test-connectors: env $(LAKE)/.ready  ## real Kafka, Delta and Iceberg, through kills; what cannot be fetched is skipped
+	-@$(BIN)/python -m fluxen_lab.connectors.jars
+	@$(BIN)/pytest -m connectors tests/connectors
+	@$(LAKE)/bin/pytest -m connectors tests/connectors
+
 .PHONY: chaos
 chaos: env  ## kill the driver at many random moments and compare with the oracle
-	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m chaos tests -q
+	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m "chaos and not connectors" tests -q
 
 .PHONY: hunt
 hunt: env  ## property tests with new random cases, HUNT times as many (10)

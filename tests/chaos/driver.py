@@ -1,18 +1,22 @@
-"""Runs one query over prepared files into a parquet sink until it is through, or until it is killed.
+"""Runs one query over prepared files into a sink until it is through, or until it is killed.
 
-`python driver.py DIRECTORY` joins and aggregates in fluxen's words; with `sql` behind it, `fx.query` gets a DataFrame,
-and with `sql-at-once` Spark writes what that DataFrame is over all rows.
+`python driver.py DIRECTORY` joins and aggregates in fluxen's words, into parquet; with `sql` behind it, `fx.query` gets
+a DataFrame, and with `sql-at-once` Spark writes what that DataFrame is over all rows. Another sink comes last, as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import functions as F
+
 import fluxen as fx
 from fluxen.testing.streams import stream_of
 
+PARQUET: dict[str, Any] = {"format": "parquet", "options": {}}
 SQL = """
 SELECT w.start AS start, k, count(*) AS n, sum(m) AS total, count(m) AS met
 FROM (SELECT k, window(ts, '10 seconds') AS w, m FROM (
@@ -36,13 +40,14 @@ def words(inputs: dict[str, Any]) -> fx.Query:
     )
 
 
-def main(directory: Path, what: str = "words") -> None:
+def main(directory: Path, what: str, sink: dict[str, Any]) -> None:
     spark = fx.session(
         "fluxen-chaos",
         master="local[2]",
         spark__driver__memory="512m",
         spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         spark__sql__shuffle__partitions=2,
+        **{name.replace(".", "__"): value for name, value in sink.get("session", {}).items()},
     )
     spark.sparkContext.setLogLevel("ERROR")
     if what == "sql-at-once":
@@ -51,10 +56,17 @@ def main(directory: Path, what: str = "words") -> None:
         return
     inputs = {name: stream_of(spark, directory / "input" / name) for name in ("a", "b")}
     query = fx.query(sql(spark, inputs)) if what == "sql" else words(inputs)
-    writer = query.adapt(sites=2, partitions=16).writeStream.format("parquet").trigger(availableNow=True)
+    if "select" in sink:
+        query = query.select(*(F.expr(column) for column in sink["select"]))
+    writer = query.adapt(sites=2, partitions=16).writeStream.format(sink["format"]).options(**sink["options"])
     writer = writer.option("checkpointLocation", str(directory / "checkpoint")).option("endOfInput", True)
-    writer.start(str(directory / "output")).awaitTermination()
+    writer = writer.trigger(availableNow=True)
+    if "table" in sink:
+        writer.toTable(sink["table"]).awaitTermination()
+    else:
+        writer.start(None if sink["format"] == "kafka" else str(directory / "output")).awaitTermination()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    place, what, sink = (*sys.argv[1:], *("words", json.dumps(PARQUET))[len(sys.argv) - 2 :])
+    main(Path(place), what, json.loads(sink))

@@ -8,6 +8,7 @@ file operation where it hurts. FLUXEN_CHAOS_KILLS sets how many there are.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -75,7 +76,9 @@ def rows(directory: Path) -> list[str]:
     return sorted(repr(row) for path in directory.glob("part-*") for row in pq.ParquetFile(path).read().to_pylist())
 
 
-def start(directory: Path, attempt: int, point: str | None, what: str = "words") -> subprocess.Popen[bytes]:
+def start(
+    directory: Path, attempt: int, point: str | None, sink: Any = None, what: str = "words"
+) -> subprocess.Popen[bytes]:
     """The driver in a session of its own; `point` is where it shall die, `what` the query it runs."""
     path = os.pathsep.join([str(HERE / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
@@ -86,7 +89,13 @@ def start(directory: Path, attempt: int, point: str | None, what: str = "words")
         }
     with (directory / f"driver-{attempt}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, str(HERE / "driver.py"), str(directory), what],
+            [
+                sys.executable,
+                str(HERE / "driver.py"),
+                str(directory),
+                what,
+                *([] if sink is None else [json.dumps(sink)]),
+            ],
             env=environment,
             stdout=log,
             stderr=log,
@@ -108,26 +117,28 @@ def kill_at_random(driver: subprocess.Popen[bytes], directory: Path, delay: floa
         os.killpg(driver.pid, signal.SIGKILL)
 
 
-def killed_again_and_again(directory: Path, rng: random.Random, what: str) -> None:
-    """Run the query through any number of kills, each of which has hit it."""
+def run_through_kills(
+    directory: Path, rng: random.Random, kills: int, points: list[str], sink: Any = None, what: str = "words"
+) -> None:
+    """Start the driver, kill it, again and again, and let the last one end; every second one dies at a point."""
     killed = []
-    for attempt in range(KILLS):
+    for attempt in range(kills):
         point = None
         if attempt % 2:
-            point = f"{POINTS[attempt // 2 % len(POINTS)]} {rng.randrange(3, 12)}"
-        driver = start(directory, attempt, point, what)
+            point = f"{points[attempt // 2 % len(points)]} {rng.randrange(3, 12)}"
+        driver = start(directory, attempt, point, sink, what)
         if point is None:
             kill_at_random(driver, directory, rng.random() * 3)
         code = driver.wait()
         log = (directory / f"driver-{attempt}.log").read_text()
         assert code in (0, -signal.SIGKILL), log[-3000:]
         killed.append(code == -signal.SIGKILL)
-    finished(directory, KILLS, what)
-    assert all(killed), f"only {sum(killed)} of {KILLS} kills hit a running query"
+    finished(directory, kills, what, sink)
+    assert all(killed), f"only {sum(killed)} of {kills} kills hit a running query"
 
 
-def finished(directory: Path, attempt: int, what: str) -> None:
-    last = start(directory, attempt, None, what)
+def finished(directory: Path, attempt: int, what: str, sink: Any = None) -> None:
+    last = start(directory, attempt, None, sink, what)
     assert last.wait() == 0, (directory / f"driver-{attempt}.log").read_text()[-3000:]
 
 
@@ -137,7 +148,7 @@ def finished(directory: Path, attempt: int, what: str) -> None:
 def test_every_result_is_on_disk_once_however_often_the_driver_is_killed(tmp_path):
     rng = random.Random(SEED)
     inputs = prepare(tmp_path, rng, batches=8 + 4 * KILLS)
-    killed_again_and_again(tmp_path, rng, "words")
+    run_through_kills(tmp_path, rng, KILLS, POINTS)
     assert written(tmp_path) == expected(inputs)
 
 
@@ -148,13 +159,8 @@ def test_every_result_is_on_disk_once_however_often_the_driver_is_killed(tmp_pat
 def test_a_dataframe_gives_what_it_gives_over_all_rows_however_often_the_driver_is_killed(tmp_path):
     rng = random.Random(SEED)
     prepare(tmp_path, rng, batches=8 + 4 * KILLS)
-    killed_again_and_again(tmp_path, rng, "sql")
+    run_through_kills(tmp_path, rng, KILLS, POINTS, what="sql")
     finished(tmp_path, KILLS + 1, "sql-at-once")
-    found, wanted = (
-        sorted(
-            repr(row) for path in (tmp_path / place).glob("part-*") for row in pq.ParquetFile(path).read().to_pylist()
-        )
-        for place in ("output", "expected")
-    )
+    found, wanted = rows(tmp_path / "output"), rows(tmp_path / "expected")
     assert wanted
     assert found == wanted

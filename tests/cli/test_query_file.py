@@ -143,3 +143,16 @@ def test_a_mistake_around_sql_is_named(tmp_path: Path, sql: str, beside: str | N
 def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(tmp_path / "none.toml")]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_topic_has_json_and_results_are_shaped_for_the_sink(tmp_path: Path) -> None:
+    topic = WHOLE.replace('[sources.a]\npath = "a"', '[sources.a]\nformat = "kafka"\njson = "k string"')
+    topic = topic.replace('master = "local[2]"', 'packages = ["kafka"]')
+    query = read_query(
+        write(tmp_path, topic.replace("[sink]", '[sink]\nselect = ["k as key", "to_json(struct(*)) as value"]'))
+    )
+    assert query.packages == ["kafka"]
+    assert query.sources["a"]["json"] == "k string"
+    assert query.sink["select"] == ["k as key", "to_json(struct(*)) as value"]
+    with pytest.raises(FluxenError, match=r"\[session\] packages takes a list of strings, got 'kafka'"):
+        read_query(write(tmp_path, topic.replace('["kafka"]', '"kafka"')))

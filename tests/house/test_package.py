@@ -92,6 +92,8 @@ def test_what_a_module_imports_is_declared(module: str) -> None:
     """Each distribution names the libraries it uses itself; the standard library and its own modules aside."""
     path = "pyproject.toml" if module == "fluxen" else "lab/pyproject.toml"
     required = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in project(path)["project"]["dependencies"]}
+    extras = project("pyproject.toml")["project"]["optional-dependencies"]
+    required |= {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in extras["kafka"]}
     if module == "fluxen_lab":
         required |= {re.split(r"[^\w-]", line)[0] for line in project("pyproject.toml")["project"]["dependencies"]}
     used = {name for file in packaged(path) if file.suffix == ".py" for name in imported(file)}

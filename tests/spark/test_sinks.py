@@ -142,7 +142,9 @@ def test_epochs_count_up_by_one_over_restarts(spark, drain, tmp_path):
 def test_delta_knows_writes_by_an_id_of_the_checkpoint_not_by_its_place(spark, tmp_path):
     """There is no Delta here: what counts is what the sink hands to it."""
     from fluxen.spark.run import Run
-    from fluxen.spark.sinks import SinkWords, SparkSink, builtin_sink
+    from fluxen.spark.sinks.base import SinkWords
+    from fluxen.spark.sinks.registry import builtin_sink
+    from fluxen.spark.sinks.tables import DeltaSink
 
     joined = query(spark, tmp_path)
     seen = []
@@ -154,9 +156,9 @@ def test_delta_knows_writes_by_an_id_of_the_checkpoint_not_by_its_place(spark, t
             spark=spark, source="delta", options=options, partition_by=[], name=None, schema=joined.schema
         )
         sink = builtin_sink(words)
-        assert isinstance(sink, SparkSink)
+        assert isinstance(sink, DeltaSink)
         run = Run(joined, sink, checkpoint=str(tmp_path / "checkpoint"), trigger={"availableNow": True}, name=None)
-        sink.__class__ = type("Recording", (SparkSink,), {"__call__": lambda self, results, epoch: results.count()})
+        sink.__class__ = type("Recording", (DeltaSink,), {"__call__": lambda self, results, epoch: results.count()})
         run.start().awaitTermination()
         given = sink.options_of(5)
         assert given["txnVersion"] == "5"

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 import fluxen as fx
 from fluxen.control.stage import Feed
 from fluxen.errors import ConfigError, QueryError
-from fluxen.spark.sinks import SinkWords, table_sink
+from fluxen.spark.sinks.base import SinkWords
+from fluxen.spark.sinks.registry import table_sink
 from fluxen.testing import feed, feeds
 from tests.spark.rows import events
 

@@ -30,15 +30,15 @@ _STEPS = {"join": ("on",), "distinct": ("by",), "aggregate": ("by",), "top": ("b
 """the tables that say what to compute, in the order in which they follow each other, and what each must name"""
 _TABLES = ("name", "session", "sources", *_STEPS, "adapt", "sink", "trigger")
 _KEYS = {
-    "session": ("master", "settings"),
-    "source": ("format", "path", "schema", "options", "watermark"),
+    "session": ("master", "packages", "settings"),
+    "source": ("format", "path", "schema", "json", "options", "watermark"),
     "watermark": ("column", "delay"),
     "join": ("on", "time", "within", "between", "lateness", "idle", "plan", "ttl", "how"),
     "distinct": ("by", "time", "within", "lateness", "ttl"),
     "aggregate": ("by", "time", "window", "slide", "session", "emit", "last", "lateness", "ttl", "values"),
     "top": ("by", "n", "order", "time", "closes", "lateness", "ttl"),
     "adapt": (*(field.name for field in fields(AdaptOptions)), "balance"),
-    "sink": ("format", "path", "checkpoint", "partition_by", "options"),
+    "sink": ("format", "path", "checkpoint", "partition_by", "select", "options"),
     "trigger": ("availableNow", "processingTime", "once"),
     "between": ("later", "earlier", "least", "most"),
 }
@@ -50,6 +50,7 @@ class QueryFile:
 
     name: str
     master: str | None
+    packages: list[str]
     settings: dict[str, str]
     sources: dict[str, Json]
     join: Json | None
@@ -111,6 +112,7 @@ def _query(data: Json, path: Path, sql: str | None = None) -> QueryFile:
     return QueryFile(
         name=str(data.get("name", path.stem)),
         master=session.get("master"),
+        packages=_names(session, "packages", "[session]"),
         settings={key.replace(".", "__"): _text(value) for key, value in session.get("settings", {}).items()},
         sources=sources,
         join=None if joined is None else {**joined, "between": _between(joined)},
@@ -156,6 +158,13 @@ def _source(name: str, table: Any, base: Path) -> Json:
     if "watermark" in made and set(_table(made, "watermark", f"sources.{name}.watermark")) != {"column", "delay"}:
         raise ConfigError(f"[sources.{name}] watermark needs column and delay: column = 'ts', delay = '1 minute'")
     return {**made, "options": {key: _text(value) for key, value in made["options"].items()}}
+
+
+def _names(table: Json, name: str, where: str) -> list[str]:
+    given = table.get(name, [])
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise ConfigError(f"{where} {name} takes a list of strings, got {given!r}")
+    return given
 
 
 def _absolute(path: str, base: Path) -> str:
@@ -221,6 +230,7 @@ def _sink(data: Json, base: Path) -> Json:
             raise ConfigError(f"[sink] needs {needed}; for instance format = 'parquet' and checkpoint = 'checkpoint'")
     options = {key: _text(value) for key, value in sink.get("options", {}).items()}
     made = {**sink, "options": options, "checkpoint": _absolute(sink["checkpoint"], base)}
+    made["select"] = _names(sink, "select", "[sink]")
     if "path" in made:
         made["path"] = _absolute(made["path"], base)
     return made

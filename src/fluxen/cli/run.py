@@ -82,7 +82,7 @@ def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> Track
     from fluxen.spark.cli_session import explained, quiet_session
     from fluxen.spark.from_config import start
 
-    with quiet_session(log, app=query.name, master=query.master, **query.settings) as spark:
+    with quiet_session(log, app=query.name, master=query.master, packages=query.packages, **query.settings) as spark:
         try:
             run = start(spark, query)
             try:

@@ -45,6 +45,7 @@ __all__ = ["Clocks", "Loop", "Settings"]
 SWEEP_EVERY = 100
 """Epochs between two searches for files that failed attempts left behind."""
 _ASKED = "asked for by rescale()"
+_WAITED = "asked for at the start, when the sink had part of an epoch"
 Rows = TypeVar("Rows")
 
 
@@ -136,8 +137,13 @@ class Loop(Generic[Rows]):
         self._resumed = found.number + 1 if self.log.begun(found.number + 1) else None
         self.log.sweep(found.number)
         asked = self.log.asked()
-        self.epoch = self._rescaled_at_start(found)
-        if [stage.routing.sites for stage in found.stages] != [stage.routing.sites for stage in self.epoch.stages]:
+        partly = self.runtime.delivering(found.number + 1, found.stages[-1].routing.sites)
+        other = any(stage.routing.sites != self.settings.sites for stage in found.stages)
+        rescaled = self.settings.rescale_at_start and other
+        self.epoch = self._rescaled_at_start(found) if rescaled and not partly else found
+        if rescaled and partly:
+            self._rescale = Rescale(sites=self.settings.sites, why=_WAITED)
+        elif rescaled:
             for adaptation in self.adaptations:
                 adaptation.forget_rescale()
         elif asked is not None:
@@ -157,8 +163,6 @@ class Loop(Generic[Rows]):
 
     def _rescaled_at_start(self, epoch: Epoch) -> Epoch:
         """A restart with another number of sites: a new table, made as while running, and the same state."""
-        if not self.settings.rescale_at_start:
-            return epoch
         stages = tuple(
             stage if stage.routing.sites == self.settings.sites else adaptation.resumed(stage, self.settings.sites)
             for adaptation, stage in zip(self.adaptations, epoch.stages)

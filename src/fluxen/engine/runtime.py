@@ -45,5 +45,9 @@ class Runtime(Protocol[Rows]):
     def evaluate(self, task: EpochTask[Rows]) -> Evaluation:
         """Run all stages and give the last one's results to the sink under the epoch's number."""
 
+    def delivering(self, epoch: int, sites: int) -> bool:
+        """Whether the sink has some of so many sites' shares of an epoch that was not committed: then the epoch must be
+        shared out as it was. Called once, before the first epoch of a run."""
+
     def seen(self, rows: Rows) -> Seen:
         """The latest event times of the sources' rows, where filters may have hidden them from the sites."""

@@ -94,6 +94,9 @@ class LocalRuntime:
         self.results.append(results)
         return Evaluation(finish=lambda stage: None)
 
+    def delivering(self, epoch: int, sites: int) -> bool:
+        return False
+
     def seen(self, rows: Sequence[pa.Table]) -> Seen:
         return self.latest
 

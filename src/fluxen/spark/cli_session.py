@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): \S")
 
 
 @contextmanager
-def quiet_session(log: Path, *, app: str, master: str | None = None, **settings: Any) -> Iterator[SparkSession]:
+def quiet_session(
+    log: Path, *, app: str, master: str | None = None, packages: Sequence[str] = (), **settings: Any
+) -> Iterator[SparkSession]:
     """A session whose JVM and Python workers write to `log`; one that runs already is used as it is."""
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -28,7 +30,7 @@ def quiet_session(log: Path, *, app: str, master: str | None = None, **settings:
         return
     with _redirected(log), _py4j(log):
         try:
-            spark = session(app, master, **settings)
+            spark = session(app, master, packages=packages, **settings)
         except FluxenError:
             raise
         except Exception as error:

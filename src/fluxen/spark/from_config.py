@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from fluxen.arrays import Json
 from fluxen.errors import QueryError
@@ -50,7 +51,10 @@ class Described(Protocol):
 def start(spark: SparkSession, described: Described) -> Run:
     """Build the query and start it."""
     sink = described.sink
-    writer = build(spark, described).writeStream.format(sink["format"]).options(**sink["options"])
+    query = build(spark, described)
+    if sink["select"]:
+        query = query.select(*(F.expr(column) for column in sink["select"]))
+    writer = query.writeStream.format(sink["format"]).options(**sink["options"])
     writer.option("checkpointLocation", sink["checkpoint"]).queryName(described.name).trigger(**described.trigger)
     if sink.get("partition_by"):
         writer.partitionBy(*_listed(sink["partition_by"]))
@@ -99,6 +103,9 @@ def _stream(spark: SparkSession, name: str, source: Json) -> DataFrame:
         if schema is not None:
             reader = reader.schema(schema)
         rows = reader.load(source.get("path"))
+        if "json" in source:
+            parsed = F.from_json(F.col("value").cast("string"), source["json"])
+            rows = rows.select(parsed.alias("parsed")).select("parsed.*")
         marked = source.get("watermark")
         return rows if marked is None else rows.withWatermark(marked["column"], marked["delay"])
     except AnalysisException as error:

@@ -26,7 +26,7 @@ from fluxen.engine.progress import shown
 from fluxen.errors import CheckpointError, ConfigError, FluxenError
 from fluxen.spark.query import Query
 from fluxen.spark.runtime import SparkRuntime
-from fluxen.spark.sinks import Sink, SparkSink
+from fluxen.spark.sinks.base import FormatSink, Sink
 from fluxen.spark.watch import planned_batch, watch
 
 _ERROR = re.compile(r"fluxen\.errors\.(\w+): (.*)")
@@ -78,8 +78,8 @@ class Run:
 
     def _begin(self) -> StreamingQuery:
         checkpoint_id = self._loop.identify(self._keeper.claim)
-        if isinstance(self._sink, SparkSink):
-            self._sink.checkpoint_id = checkpoint_id
+        if isinstance(self._sink, FormatSink):
+            self._sink.opened(self._loop.store, checkpoint_id)
         self._loop.open()
         writer = (
             self._runtime.rows()

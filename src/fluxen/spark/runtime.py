@@ -18,7 +18,7 @@ from fluxen.spark import allocator
 from fluxen.spark.plan.sources import Watched, latest, watched
 from fluxen.spark.query import Query
 from fluxen.spark.route import Pins, markers, marking
-from fluxen.spark.sinks import Sink
+from fluxen.spark.sinks.base import FormatSink, Sink
 from fluxen.spark.task import run_stage
 
 __all__ = ["SparkRuntime"]
@@ -81,6 +81,9 @@ class SparkRuntime:
         assert self._stream is not None
         known = list(self._watched)
         return dict(zip(known, latest(self._stream, self.query.spark, [self._watched[key] for key in known])))
+
+    def delivering(self, epoch: int, sites: int) -> bool:
+        return isinstance(self.sink, FormatSink) and self.sink.delivering(epoch, sites)
 
     # ---- one epoch
 

@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from fluxen.errors import PlatformError
+from fluxen.spark.packages import settings_of
 
 _FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
 _SETTINGS = {
@@ -35,14 +38,19 @@ _LOCAL = {
 }
 
 
-def session(app: str | None = None, master: str | None = None, **settings: Any) -> SparkSession:
+def session(
+    app: str | None = None, master: str | None = None, *, packages: Sequence[str] = (), **settings: Any
+) -> SparkSession:
     """The running SparkSession, or a new one with the settings fluxen wants.
+
+    `packages` are "kafka", "delta" and "iceberg": Spark fetches the connector for its own version when it starts.
 
     `settings` are Spark settings with dots as double underscores (`spark__executor__memory="2g"`), and win over
     fluxen's own. A session that runs takes those that may change while it runs; the others must be what they are, or
     one warning names them.
     """
     asked = {name.replace("__", "."): _text(value) for name, value in settings.items()}
+    asked = settings_of(packages, pyspark.__version__, asked)
     running = SparkSession.getActiveSession()
     if running is not None:
         check(running)
@@ -90,8 +98,6 @@ def local_disk(master: str) -> dict[str, str]:
 
     Spark's default checkpoint file manager spends 40 to 60 ms per log file there, the one chosen here 10 to 20.
     """
-    import pyspark
-
     major = int(pyspark.__version__.split(".")[0])
     package = "checkpointing." if major >= 4 and not pyspark.__version__.startswith("4.0") else ""
     name = f"org.apache.spark.sql.execution.streaming.{package}{_FILE_MANAGER}"

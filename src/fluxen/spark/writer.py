@@ -11,7 +11,8 @@ from fluxen.engine.checks import check_mode
 from fluxen.errors import ConfigError
 from fluxen.spark.query import Query
 from fluxen.spark.run import Run
-from fluxen.spark.sinks import Sink, SinkWords, builtin_sink, refuse_settings, table_sink
+from fluxen.spark.sinks.base import Sink, SinkWords, refuse_settings
+from fluxen.spark.sinks.registry import builtin_sink, table_sink
 
 _OURS = {"checkpointlocation", "endofinput"}
 """options that are the query's, not the sink's"""
@@ -38,7 +39,8 @@ class StreamWriter:
         return self
 
     def format(self, source: str) -> StreamWriter:
-        """A sink by name: parquet, orc, json, csv, text, memory, console, noop, delta or any other Spark sink."""
+        """A sink by name: parquet, orc, json, csv, text, kafka, delta, iceberg, memory, console, noop or any
+        other Spark sink."""
         self._format = source
         return self
 

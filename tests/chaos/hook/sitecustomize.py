@@ -2,7 +2,8 @@
 
 FLUXEN_CHAOS_POINT is "<operation> <prefix> <count>", FLUXEN_CHAOS_COUNTER a file that counts for all processes: at the
 count-th such file operation of the whole run (a write leaves half a file behind) the driver's process group is killed,
-JVM included. Without the variables nothing happens.
+JVM included. "sending kafka 3" and "sent kafka 3" are before and after the third commit of a transaction. Without the
+variables nothing happens.
 """
 
 import os
@@ -52,6 +53,20 @@ def _arm() -> None:
         delete(store, name)
         if reached(name):
             die()
+
+    if operation in ("sending", "sent"):
+        from fluxen.spark.sinks.producer import SiteProducer
+
+        commit = SiteProducer._commit
+
+        def dying_commit(producer: SiteProducer, epoch: int) -> None:
+            if operation == "sending" and reached(prefix):
+                die()
+            commit(producer, epoch)
+            if operation == "sent" and reached(prefix):
+                die()
+
+        SiteProducer._commit = dying_commit
 
     Store.write = {"write": dying_write}.get(operation, write)
     Store.create = {"before": dying_before, "after": dying_after}.get(operation, create)

@@ -123,6 +123,7 @@ def test_list_prints_one_name_a_line(capsys: pytest.CaptureFixture[str]) -> None
         "aggregate",
         "growth",
         "join",
+        "kafka",
         "memory",
         "move",
         "nexmark",

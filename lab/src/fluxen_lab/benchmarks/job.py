@@ -13,7 +13,7 @@ from typing import Any, Literal
 __all__ = ["PROVIDERS", "Batch", "Job", "Outcome", "Settings", "Sink"]
 
 Provider = Literal["hdfs", "rocksdb"]
-Sink = Literal["parquet", "noop", "nothing"]
+Sink = Literal["parquet", "noop", "nothing", "kafka"]
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 PROVIDERS: dict[Provider, str] = {
@@ -41,12 +41,13 @@ class Settings:
 class Job:
     """One query over one set of files in one fresh process.
 
-    `sink`: `parquet` appends every batch's results to files, `noop` computes and drops them, `nothing` does not
-    even look at the batch. `limit_s` counts from the start of the query; a batch in flight then may still finish
-    within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, once and again
-    until `rehearsal_s` have passed, unmeasured, in the same process: a JVM still compiling must not answer for what
-    comes later. `master` is Spark's, `memory` a site's in bytes, `sample_s` how often the processes' memory is
-    looked at. `mode` is the output mode that Spark must be told, where its own choice would not do.
+    `sink`: `parquet` appends every batch's results to files, `kafka` sends them to the topic `out`, `noop` computes and
+    drops them, `nothing` does not even look at the batch. `limit_s` counts from the start of the query; a batch in
+    flight then may still finish within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over
+    first, once and again until `rehearsal_s` have passed, unmeasured, in the same process: a JVM still compiling must
+    not answer for what comes later. `master` is Spark's, `memory` a site's in bytes, `sample_s` how often the
+    processes' memory is looked at. `mode` is the output mode that Spark must be told, where its own choice would not
+    do. `servers` are those of Kafka, where it is source or sink, and `jars` what that needs.
     """
 
     query: str
@@ -63,6 +64,8 @@ class Job:
     memory: int | None = None
     sample_s: float = 0.25
     mode: Literal["append", "update"] = "append"
+    servers: str = ""
+    jars: tuple[str, ...] = ()
 
     @property
     def out(self) -> Path:
@@ -76,7 +79,9 @@ class Job:
         raw: dict[str, Any] = json.loads(path.read_text())
         raw["settings"] = Settings(**raw["settings"])
         rehearsal = Path(raw["rehearsal"]) if raw["rehearsal"] else None
-        return replace(Job(**raw), data=Path(raw["data"]), work=Path(raw["work"]), rehearsal=rehearsal)
+        return replace(
+            Job(**raw), data=Path(raw["data"]), work=Path(raw["work"]), rehearsal=rehearsal, jars=tuple(raw["jars"])
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,7 @@ def _environment(job: Job) -> dict[str, str]:
         "--conf spark.sql.session.timeZone=UTC",
         "--conf spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS",
         "--conf spark.sql.streaming.numRecentProgressUpdates=1000",
+        *([f"--jars {','.join(job.jars)}"] if job.jars else []),
         "pyspark-shell",
     ]
     # inherited settings would make two machines' numbers incomparable

@@ -15,6 +15,7 @@ __all__ = [
     "FIXED",
     "GROWTH_JOIN",
     "GROWTH_ROWS",
+    "KAFKA",
     "OVERFLOW",
     "QUERY_ROWS",
     "QUERY_THREE",
@@ -90,6 +91,14 @@ AGGREGATE = Workload(
         StreamSpec(name="rows", rows=5_000_000, keys=1_000_000, skew=1.0, span_us=1_000 * _SECOND, text=False, seed=11),
     ),
     batches=20,
+    shrink=("keys",),
+)
+KAFKA = Workload(
+    name="kafka",
+    streams=(
+        StreamSpec(name="rows", rows=2_000_000, keys=200_000, skew=1.0, span_us=1_000 * _SECOND, text=False, seed=81),
+    ),
+    batches=16,
     shrink=("keys",),
 )
 W1 = Workload(

@@ -113,7 +113,11 @@ def _rehearse(build: Callable[[Any, Job], Any], spark: Any, job: Job) -> None:
 def _start(query: Any, job: Job) -> Any:
     from fluxen_lab.benchmarks.spark.sources import sink
 
-    writer = query.writeStream.foreachBatch(sink(job)).trigger(availableNow=True)
+    writer = query.writeStream.trigger(availableNow=True)
+    if job.sink == "kafka":
+        writer = writer.format("kafka").option("kafka.bootstrap.servers", job.servers).option("topic", "out")
+    else:
+        writer = writer.foreachBatch(sink(job))
     if job.mode != "append":
         writer = writer.outputMode(job.mode)
     return writer.option("checkpointLocation", str(job.work / "checkpoint")).start()
@@ -140,6 +144,12 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
 
         return skew.session, move.QUERIES[query], move.state_of
     kind, _, part = query.removeprefix("fluxen-").partition("-")
+    if kind == "kafka":
+        from fluxen_lab.benchmarks.spark import kafka, ours
+
+        if query.startswith("fluxen-"):
+            return ours.session, kafka.QUERIES[query], ours.state_of
+        return sources.native_session, kafka.QUERIES[query], _native_state
     if kind in ("query", "nexmark"):
         from fluxen_lab.benchmarks.spark import nexmark, ours, queries
 
