@@ -46,7 +46,8 @@ class Job:
     within `grace_s`, and no other is begun. `rehearsal` are files the same query runs over first, once and again
     until `rehearsal_s` have passed, unmeasured, in the same process: a JVM still compiling must not answer for what
     comes later. `master` is Spark's, `memory` a site's in bytes, `sample_s` how often the processes' memory is
-    looked at. `mode` is the output mode that Spark must be told, where its own choice would not do.
+    looked at. `mode` is the output mode that Spark must be told, where its own choice would not do. Between the batches
+    of `hog` other processes keep an executor's core busy.
     """
 
     query: str
@@ -63,6 +64,7 @@ class Job:
     memory: int | None = None
     sample_s: float = 0.25
     mode: Literal["append", "update"] = "append"
+    hog: tuple[int, int] | None = None
 
     @property
     def out(self) -> Path:
@@ -75,6 +77,7 @@ class Job:
     def load(path: Path) -> Job:
         raw: dict[str, Any] = json.loads(path.read_text())
         raw["settings"] = Settings(**raw["settings"])
+        raw["hog"] = tuple(raw["hog"]) if raw["hog"] else None
         rehearsal = Path(raw["rehearsal"]) if raw["rehearsal"] else None
         return replace(Job(**raw), data=Path(raw["data"]), work=Path(raw["work"]), rehearsal=rehearsal)
 
