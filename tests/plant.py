@@ -16,7 +16,7 @@ import numpy as np
 
 from fluxen.control import Limits, Manager
 from fluxen.control.memory.rotation import rotated
-from fluxen.policies.base import Cleanup, Move, Policy, Repartition, Spill, Stats, Unspill
+from fluxen.policies.base import Cleanup, Move, Policy, Repartition, Spill, Stats, Traits, Unspill
 from fluxen.state.residence import Residence
 
 Input = Literal["uniform", "zipf", "hot"]
@@ -70,6 +70,7 @@ class Plant:
         self.turns = Residence.everything(self.groups)
         whole = self.rows * self.window * ROW / self.sites
         self.capacity = np.full(self.sites, np.inf) if self.memory is None else whole * np.array(self.memory)
+        self.policy.begin(Traits(spills=not self.rotation, rotates=self.rotation))
         self.manager = Manager(policy=self.policy, limits=Limits(rotation=self.rotation))
         self.overflow = 0.0
         """most bytes in memory beyond a site's capacity"""

@@ -50,6 +50,7 @@ NAMES = {
     "LocalDisk",
     "LazyDisk",
     "ActiveDisk",
+    "Auto",
     "RiverDQ",
     "ForecastDisk",
     "UniformHash",

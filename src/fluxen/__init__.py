@@ -49,6 +49,7 @@ _PUBLIC = {
     **dict.fromkeys(
         [
             "Policy",
+            "Auto",
             "Static",
             "Random",
             "FluxLoad",
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from fluxen.partitioning import Slotted as Slotted
     from fluxen.partitioning import UniformHash as UniformHash
     from fluxen.policies import ActiveDisk as ActiveDisk
+    from fluxen.policies import Auto as Auto
     from fluxen.policies import FluxHybrid as FluxHybrid
     from fluxen.policies import FluxLoad as FluxLoad
     from fluxen.policies import FluxMemory as FluxMemory

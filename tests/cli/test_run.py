@@ -73,7 +73,7 @@ def test_the_first_rows_of_each_key_alone_and_after_windows(spark: Any, query: P
         ('path = "clicks"', 'path = "clocks"', "source 'clicks' cannot be read"),
         ('by = "user"', 'by = "usr"', "'usr' is not a column"),
         ("imbalance = 1.5", "unbalance = 1.5", "FluxLoad"),
-        ("FluxLoad", "FluxLod", "is not known; there are: static, random"),
+        ("FluxLoad", "FluxLod", "is not known; there are: static, auto, random"),
         ("sites = 2", "sites = 9", "sites must be between"),
     ],
 )

@@ -50,6 +50,8 @@ GOOD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]]]] = {
     "waiting at one site": (("join",), [{"skew_buffer": "1m"}, {"sites": 1}, {"time_budget": "1 second"}]),
     "a spilling stage among others": (("join", "running"), [{"policy": "lazy-disk"}, {"memory_per_site": "64m"}]),
     "a policy that only moves": (("running",), [{"policy": "lazy-disk"}, {"sites": 2}]),
+    "as many sites as it takes": (("join",), [{"sites": "auto"}, {"policy": "auto"}, {"partitions": 64}]),
+    "sites between bounds": (("join", "running"), [{"sites": (1, 8)}]),
     "trees": (("tree", "running"), [{"replan": True}, {"policy": "flux-load"}]),
     "trees that spill and wait": (
         ("tree",),
@@ -71,6 +73,8 @@ GOOD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]]]] = {
 }
 BAD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]], str]] = {
     "memory that is not limited": (("running",), [{"policy": "flux-memory"}, {"sites": 2}], "give memory_per_site"),
+    "a policy that never rescales": (("running",), [{"policy": "flux-load"}, {"sites": "auto"}], "FluxLoad never does"),
+    "shares of who knows how many sites": (("join",), [{"sites": (1, 2)}, {"placement": (0.5, 0.5)}], "give sites=2"),
     "nothing spills": (
         ("running",),
         [{"policy": "lazy-disk"}, {"memory_per_site": "64m"}],

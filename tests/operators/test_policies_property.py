@@ -18,6 +18,7 @@ from tests.histories import Histories, replay
 
 # an epoch is a second to the policies here: each one may decide after every batch
 EAGER: dict[str, Callable[[], Policy]] = {
+    "Auto": lambda: policies.Auto(min_collection=0.5),
     "Static": policies.Static,
     "Random": lambda: policies.Random(seed=3, period=0.5, moves=3),
     "FluxLoad": lambda: policies.FluxLoad(min_collection=0.5, groups_per_move=2, guarded=False),

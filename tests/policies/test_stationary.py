@@ -12,7 +12,17 @@ from tests.plant import ROW, Input, Plant
 
 import fluxen.testing as ft
 from fluxen import policies
-from fluxen.policies import ActiveDisk, FluxHybrid, FluxLoad, FluxMemory, ForecastDisk, LazyDisk, LocalDisk, Policy
+from fluxen.policies import (
+    ActiveDisk,
+    Auto,
+    FluxHybrid,
+    FluxLoad,
+    FluxMemory,
+    ForecastDisk,
+    LazyDisk,
+    LocalDisk,
+    Policy,
+)
 from fluxen.policies.base import Move, Spill, Stats
 
 pytestmark = pytest.mark.long
@@ -33,6 +43,7 @@ DISK: dict[str, tuple[Callable[[], Policy], int]] = {
     "LazyDisk": (lambda: LazyDisk(gap=2.0), 2),
     "ActiveDisk": (lambda: ActiveDisk(gap=2.0), 2),
     "ForecastDisk": (ForecastDisk, 1),
+    "Auto": (Auto, 1),
 }
 """and batches per round: where there are no collections, the gap between two relocations"""
 
@@ -44,7 +55,7 @@ def rest(plant: Plant, batches: int) -> dict[str, int]:
 
 
 def test_every_policy_but_two_is_here() -> None:
-    tested = {"FluxLoad", "FluxMemory", "FluxHybrid", *DISK}
+    tested = {"FluxLoad", "FluxMemory", "FluxHybrid", *DISK}  # Auto is in all of them
     known = {kind.__name__ for kind in policies.POLICIES.members.values()}
     assert known - tested == {"Static", "Random", "RiverDQ"}
 
@@ -52,10 +63,11 @@ def test_every_policy_but_two_is_here() -> None:
 @pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("speeds", SPEEDS)
 @pytest.mark.parametrize("given", INPUTS)
-def test_load_balancing_comes_to_rest(given: Input, speeds: str, batches: int) -> None:
+@pytest.mark.parametrize("policy", [FluxLoad, Auto])
+def test_load_balancing_comes_to_rest(policy: Any, given: Input, speeds: str, batches: int) -> None:
     """With one batch per collection (the usual case on Spark) and with several; 15 % noise."""
     collection: Any = "auto" if batches == 1 else float(batches)
-    plant = Plant(policy=FluxLoad(min_collection=collection), input=given, speed=SPEEDS[speeds])
+    plant = Plant(policy=policy(min_collection=collection), input=given, speed=SPEEDS[speeds])
     before = unevenness(plant)
     assert rest(plant, batches)["move"] == 0
     # what is left is less than it was, unless it was little or is a single group
@@ -71,7 +83,7 @@ def unevenness(plant: Plant) -> float:
 
 @pytest.mark.parametrize("memory", [(1.6,) * 4, (1.6, 1.6, 1.6, 0.7), (0.9, 0.9, 0.9, 0.5)], ids=str)
 @pytest.mark.parametrize("given", INPUTS)
-@pytest.mark.parametrize("policy", [FluxMemory, FluxHybrid])
+@pytest.mark.parametrize("policy", [FluxMemory, FluxHybrid, Auto])
 def test_memory_balancing_comes_to_rest(policy: Callable[[], Policy], given: Input, memory: tuple[float, ...]) -> None:
     """Groups take turns in memory where there is too little, as those of aggregates do."""
     plant = Plant(policy=policy(), input=given, speed=SPEEDS["three quarters"], memory=memory, rotation=True)
@@ -87,7 +99,7 @@ def test_spilling_comes_to_rest(name: str, given: Input, memory: str) -> None:
     done = rest(plant, batches)
     assert done["move"] == 0
     # ours also swaps groups by what they promise, now and then
-    assert done["unspill"] <= (QUIET // 10 if name == "ForecastDisk" else 0)
+    assert done["unspill"] <= (QUIET // 10 if name in ("ForecastDisk", "Auto") else 0)
     assert plant.overflow <= 0.5 * plant.rows * ROW  # half a batch, before anybody knows what a batch adds
     if memory in ("ample", "unlike") and name != "LocalDisk" and given != "hot":
         assert done["spill"] == 0  # there is memory for everything, and groups that fit into it
@@ -123,17 +135,19 @@ def test_spills_come_where_memory_is_short_and_nowhere_else(name: str, memory: s
     assert all(reasons)
 
 
-def test_a_processor_hog_beside_one_of_two_sites_is_answered_once() -> None:
+@pytest.mark.parametrize("policy", [FluxLoad, Auto])
+def test_a_processor_hog_beside_one_of_two_sites_is_answered_once(policy: Any) -> None:
     """The hog takes a share that differs from batch to batch: 25 % noise. Before, 19 of 20 batches moved a group."""
-    plant = Plant(policy=FluxLoad(), speed=(1.0, 0.5), groups=32, noise=0.25)
+    plant = Plant(policy=policy(), speed=(1.0, 0.5), groups=32, noise=0.25)
     before = unevenness(plant)
     assert rest(plant, 1)["move"] == 0
     assert 0 < plant.count("move") <= 6
     assert unevenness(plant) <= 1.45 < before
 
 
-def test_a_site_that_becomes_slow_after_a_long_rest_is_relieved() -> None:
-    plant = Plant(policy=FluxLoad(), groups=64).run(300)
+@pytest.mark.parametrize("policy", [FluxLoad, Auto])
+def test_a_site_that_becomes_slow_after_a_long_rest_is_relieved(policy: Any) -> None:
+    plant = Plant(policy=policy(), groups=64).run(300)
     assert plant.count("move", 21) == 0
     plant.speed = (1.0, 1.0, 1.0, 0.43)
     plant.run(40)

@@ -195,7 +195,7 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
     "unknown policy": (
         lambda s, o, t: fx.distinct(s, by="k").adapt(policy="flux-lod"),
         ConfigError,
-        "'flux-lod' is not known; there are: static, random, river-dq, flux-load",
+        "'flux-lod' is not known; there are: static, auto, random, river-dq, flux-load",
     ),
     "unknown partitioner": (
         lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner="magic"),

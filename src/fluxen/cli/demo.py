@@ -113,7 +113,7 @@ def _runs(args: argparse.Namespace, work: Path, console: Console, spark: Any) ->
 
 
 def _variants() -> list[tuple[str, dict[str, Any]]]:
-    return [("adapting", {"policy": fluxen.FluxLoad()}), ("static", {})]
+    return [("adapting", {"policy": fluxen.FluxLoad()}), ("static", {"policy": fluxen.Static()})]
 
 
 def _start(

@@ -34,6 +34,7 @@ from fluxen.policies.base import (
     Rescale,
     Spill,
     Suggestion,
+    Traits,
     Unspill,
     decode,
     encode,
@@ -71,6 +72,13 @@ class Adaptation:
         # events go to the checkpoint's log; what the manager itself keeps serves to count refusals that repeat
         self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits, kept=KEPT)
         # a policy that knows nothing of disks does not excuse a site from its memory
+        self.manager.policy.begin(
+            Traits(
+                spills=limited,
+                rotates=self.rotates,
+                isolates=partitioner is None and operator is not None and operator.divisible,
+            )
+        )
         self.overflow = LocalDisk() if limited and not self.manager.policy.spills else None
         self.relocations = Relocations()
         self.operator = operator
@@ -84,6 +92,11 @@ class Adaptation:
         self._rescale: Rescale | None = None  # asked for while other adaptations were under way
         self.planning = planning
         self.remote = remote
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether sites should name their heaviest keys in the next batch."""
+        return self.manager.policy.asks_for_keys
 
     def forget_rescale(self) -> None:
         """A restart has said how many sites there are: what was asked for before does not count any more."""
@@ -110,13 +123,17 @@ class Adaptation:
         requests: Sequence[Suggestion] = (),
         *,
         seconds: float = 0.0,
+        waited: float = 0.0,
         epoch: int = 0,
     ) -> StageState:
-        """The stage as the next batch finds it; the last one, of this `epoch`, took `seconds` in all."""
+        """The stage as the next batch finds it; the last one, of this `epoch`, took `seconds` in all.
+
+        Before it nothing was done for the seconds it `waited`.
+        """
         if self.spillable and self.memory is not None:
             size = state.routing.size
             state = observed(state, per_group(records, "rows_in", size), per_group(records, "rows_out", size), now)
-        stats = self._stats(state, records, seconds)
+        stats = self._stats(state, records, seconds, waited)
         self._held = stats.bytes
         began = state.routing
         if self.repartitioner is not None:
@@ -128,9 +145,7 @@ class Adaptation:
             requests = [*requests, *self.planning.suggestions(state, now)]
         requests = self._in_turn(requests)
         asked, copying = ahead.under_way(self.manager.running, state), list[Action]()
-        actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
-        if self.overflow is not None:
-            actions += self.manager.submit(self.overflow.suggest(self.manager.marked(stats), now), stats, now)
+        actions = self._decided(requests, stats, now)
         for action in actions:
             if isinstance(action.suggestion, Spill | Unspill | Cleanup) and self.spillable:
                 state = self._to_or_from_disk(action, state, epoch, now)
@@ -162,9 +177,18 @@ class Adaptation:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
 
-    def _stats(self, state: StageState, records: Sequence[SiteRecord], seconds: float) -> Stats:
+    def _decided(self, requests: Sequence[Suggestion], stats: Stats, now: float) -> list[Action]:
+        """What users and the policy ask for, as far as it may be done; what the policy notes goes to the log."""
+        actions = [*self.manager.submit(requests, stats, now), *self.manager.step(stats, now)]
+        for note in self.manager.policy.notes():
+            self.manager.log_step(kind=note.kind, what=note.what, why=note.why, now=now, detail=note.detail)
+        if self.overflow is not None:
+            actions += self.manager.submit(self.overflow.suggest(self.manager.marked(stats), now), stats, now)
+        return actions
+
+    def _stats(self, state: StageState, records: Sequence[SiteRecord], seconds: float, waited: float) -> Stats:
         capacity = None if self.memory is None else capacity_of(self.memory, state.routing.sites)
-        stats = collect(state, records, seconds=seconds, capacity=capacity)
+        stats = collect(state, records, seconds=seconds, waited=waited, capacity=capacity)
         return stats if state.residence is None else with_disk(stats, state.residence)
 
     def _in_turn(self, requests: Sequence[Suggestion]) -> list[Suggestion]:

@@ -21,7 +21,7 @@ from itertools import chain
 import numpy as np
 
 from fluxen.arrays import Floats, Ints
-from fluxen.policies.base import Stats
+from fluxen.policies.base import HotKeys, Stats
 from fluxen.state import generations
 from fluxen.state.epoch import StageState
 from fluxen.state.record import SiteRecord
@@ -31,11 +31,21 @@ __all__ = ["collect", "per_group"]
 NEGLIGIBLE = 0.05
 """Share of a batch's time below which even the slowest site's work is noise and counts as none."""
 
+READING = ("load", "cleanup", "pack")
+"""What sites do with state that is not where it was, of their activities."""
+
 
 def collect(
-    state: StageState, records: Sequence[SiteRecord], *, seconds: float = 0.0, capacity: Floats | None = None
+    state: StageState,
+    records: Sequence[SiteRecord],
+    *,
+    seconds: float = 0.0,
+    waited: float = 0.0,
+    capacity: Floats | None = None,
 ) -> Stats:
-    """The statistics of a batch that took `seconds` in all. Groups nobody reported count zero; sites too.
+    """The statistics of a batch that took `seconds` in all, and began `waited` after the one before had ended.
+
+    Groups nobody reported count zero; sites too.
 
     A group that two sites report, because it moved between them, is summed.
     """
@@ -56,12 +66,16 @@ def collect(
             sites=sites,
             placement=state.routing.table,
             seconds=slowest,
+            whole=seconds,
+            waited=waited,
+            keys=_keys(state, records),
             site_rows_in=per_site([sum(record.groups.worked) for record in records]),
             # what the disk owed is no sign of productivity
             site_rows_out=per_site([record.rows_out - record.rows_owed for record in records]),
             site_bytes=per_site([sum(record.groups.bytes) for record in records]),
             busy=per_site(worked),
             idle=per_site(slowest - worked),
+            read=per_site([sum(record.seconds.get(name, 0.0) for name in READING) for record in records]),
             capacity=capacity,
             rows_in=per_group(records, "worked", size),
             rows_out=per_group(records, "rows_out", size),
@@ -72,6 +86,18 @@ def collect(
             rank=_ranks(records, size),
         ),
     )
+
+
+def _keys(state: StageState, records: Sequence[SiteRecord]) -> HotKeys:
+    routing = state.routing
+    isolated = tuple(routing.own_groups().items())
+    hashes = np.array([h for record in records for h in record.heavy.key], dtype=np.int64)
+    if len(hashes) == 0:
+        return HotKeys(isolated=isolated)
+    rows = np.array([n for record in records for n in record.heavy.arrived], dtype=np.float64)
+    keys, at = np.unique(hashes, return_inverse=True)
+    pg = routing.groups(keys).astype(np.int64)
+    return HotKeys(key=keys, pg=pg, rows=np.bincount(at, weights=rows).astype(np.float64), isolated=isolated)
 
 
 def per_group(records: Sequence[SiteRecord], name: str, size: int) -> Floats:

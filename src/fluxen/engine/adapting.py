@@ -10,27 +10,47 @@ from fluxen.control.plans.optimizer import Optimizer
 from fluxen.control.plans.replanning import StagePlans
 from fluxen.control.stage import Stage
 from fluxen.engine.options import AdaptOptions
+from fluxen.policies import Auto, Policy
 
 __all__ = ["adaptations"]
 
 
 def adaptations(
-    stages: Sequence[Stage], options: AdaptOptions, *, remote: bool = False, guarded: bool = True
+    stages: Sequence[Stage],
+    options: AdaptOptions,
+    *,
+    cores: int = 1,
+    memory: int | None = None,
+    remote: bool = False,
+    guarded: bool = True,
 ) -> list[Adaptation]:
-    """`remote`: moving state means copying files; `guarded` as in `fluxen.control.keys.repartition`."""
+    """`cores`: how many sites can work at once; `memory`: bytes per site where nobody says, for state that can go to
+    disk and come back; `remote`: moving state means copying files; `guarded` as in `fluxen.control.keys.repartition`.
+    """
     each = options.by_stage([stage.operator for stage in stages])
+    spilling = max(1, sum(stage.operator.spills for stage in stages))
     return [
         Adaptation(
-            policy=copy.deepcopy(own.policy),
+            policy=_policy(own, cores),
             partitioner=own.partitioner,
             guarded=guarded,
-            memory=own.memory,
+            memory=memory // spilling if own.memory is None and memory and stage.operator.spills else own.memory,
             operator=stage.operator,
             remote=remote,
             planning=StagePlans(stage.operator, move_protocol=own.move_protocol, replan=_replan(own.replan)),
         )
         for stage, own in zip(stages, each)
     ]
+
+
+def _policy(options: AdaptOptions, cores: int) -> Policy:
+    """The policy that was asked for, or the one that decides by itself; the number of sites is an option of its own."""
+    # a partitioner that nobody has given a policy beside it says where groups are
+    policy = copy.deepcopy(options.policy) or Auto(relocates=options.partitioner is None)
+    bounds = options.bounds(cores)
+    if bounds is not None and isinstance(policy, Auto):
+        policy.between(*bounds)
+    return policy
 
 
 def _replan(given: bool | Optimizer | None) -> bool | Optimizer:

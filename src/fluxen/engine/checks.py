@@ -14,6 +14,7 @@ from typing import TypeAlias
 from fluxen.engine.options import PARTITIONS, AdaptOptions
 from fluxen.errors import ConfigError
 from fluxen.operators.base import Operator
+from fluxen.policies import Auto
 from fluxen.state.routing import Routing
 
 __all__ = ["check_complete", "check_conflicts", "check_mode", "check_sites", "named"]
@@ -50,13 +51,20 @@ def _check_routes(options: AdaptOptions) -> None:
     if options.partitioner is not None and options.policy is not None and options.policy.routes:
         name = type(options.policy).__name__
         raise ConfigError(f"{name} and a partitioner both decide which site gets which rows; give one of them")
-    if options.sites is not None and options.placement is not None and len(options.placement) != options.sites:
-        raise ConfigError(f"placement has {len(options.placement)} shares for {options.sites} sites; give one for each")
+    sites = options.fixed_sites
+    if sites is not None and options.placement is not None and len(options.placement) != sites:
+        raise ConfigError(f"placement has {len(options.placement)} shares for {sites} sites; give one for each")
+    if options.sites != sites and options.policy is not None and not isinstance(options.policy, Auto):
+        name = type(options.policy).__name__
+        raise ConfigError(
+            f"sites={options.sites!r} lets fx.Auto() choose their number, and {name} never does; leave the policy out "
+            "or give a number of sites"
+        )
 
 
 def _check_counts(options: AdaptOptions) -> None:
-    if options.sites is not None:
-        Routing.even(partitions=options.partitions, sites=options.sites)
+    if options.fixed_sites is not None:
+        Routing.even(partitions=options.partitions, sites=options.fixed_sites)
 
 
 # ---- what is missing
@@ -102,7 +110,7 @@ def _check_policy(stages: _Stages) -> None:
 
 def _check_placement(stages: _Stages) -> None:
     for _, options in stages.values():
-        if options.placement is not None and options.sites is None:
+        if options.placement is not None and options.fixed_sites is None:
             shares = len(options.placement)
             raise ConfigError(f"placement has {shares} shares; give sites={shares} as well")
 

@@ -39,7 +39,7 @@ def _first(operator: Operator, notes: Sequence[str]) -> list[str]:
 
 
 def _adapting(options: AdaptOptions) -> str:
-    parts = [f"{'as many sites as cores' if options.sites is None else f'{options.sites} sites'}"]
+    parts = [_sites(options)]
     parts.append(f"{options.partitions} partition groups")
     for name, chosen in (("policy", options.policy), ("partitioner", options.partitioner)):
         if chosen is not None:
@@ -58,6 +58,14 @@ def _alone(options: AdaptOptions, number: int) -> list[str]:
 
 def _said(value: object) -> str:
     return type(value).__name__ if isinstance(value, Policy | Partitioner) else str(value)
+
+
+def _sites(options: AdaptOptions) -> str:
+    if options.sites is None:
+        return "as many sites as cores"
+    if options.sites == "auto":
+        return "as many sites as it takes"
+    return f"{options.sites} sites" if isinstance(options.sites, int) else "{} to {} sites".format(*options.sites)
 
 
 def _by(operator: Operator) -> str:

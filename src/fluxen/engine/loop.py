@@ -44,6 +44,8 @@ __all__ = ["Clocks", "Loop", "Settings"]
 
 SWEEP_EVERY = 100
 """Epochs between two searches for files that failed attempts left behind."""
+BETWEEN = 0.2
+"""Seconds between two batches that are Spark's own work and no pause."""
 _ASKED = "asked for by rescale()"
 _WAITED = "asked for at the start, when the sink had part of an epoch"
 Rows = TypeVar("Rows")
@@ -114,6 +116,7 @@ class Loop(Generic[Rows]):
         self._rescale: Rescale | None = None  # asked for since the last epoch was adapted
         self._resumed: int | None = None
         self._began = settings.clocks.elapsed()
+        self._ended: float | None = None
 
     # ---- start
 
@@ -251,11 +254,12 @@ class Loop(Generic[Rows]):
         seen = NOTHING_SEEN if rows is None else self.runtime.seen(rows)
         if records:
             epoch = advance(before, self.stages, records, batch=batch, seen=seen, elapsed=elapsed, moment=moment)
-            epoch = self._adapted(epoch, records, sum(evaluation.seconds.values()))
+            waited = 0.0 if self._ended is None else max(0.0, began - self._ended - BETWEEN)
+            epoch = self._adapted(epoch, records, sum(evaluation.seconds.values()), waited)
         else:  # not one row in the whole batch
             epoch = rested(before, self.stages, batch=batch, seen=seen, elapsed=elapsed)
         self._commit(self.amend(epoch), adapted=bool(records))
-        self._began = began
+        self._began, self._ended = began, clocks.elapsed()
         phases = {**evaluation.seconds, "commit": time.perf_counter() - evaluated}
         lasted = time.perf_counter() - started
         self.progress.note(self.epoch, None if rows is None else batch, phases, lasted)
@@ -271,7 +275,7 @@ class Loop(Generic[Rows]):
                 operator=stage.operator,
                 before=state,
                 token=settings.token,
-                track_heavy=settings.track_heavy,
+                track_heavy=settings.track_heavy or self.adaptations[at].asks_for_keys,
                 recency=settings.recency,
                 merge_limit=settings.merge_limit,
                 piece_bytes=settings.piece_bytes,
@@ -304,7 +308,9 @@ class Loop(Generic[Rows]):
             asked, records = latest, read_records(self.store, number, token)
         return records
 
-    def _adapted(self, epoch: Epoch, records: Mapping[tuple[int, int], SiteRecord], seconds: float) -> Epoch:
+    def _adapted(
+        self, epoch: Epoch, records: Mapping[tuple[int, int], SiteRecord], seconds: float, waited: float
+    ) -> Epoch:
         """Decide what the next epoch does differently, and note it."""
         now = self.settings.clocks.policies(epoch)
         with self._asking:
@@ -313,7 +319,9 @@ class Loop(Generic[Rows]):
         stages, events = [], []
         for number, (adaptation, state) in enumerate(zip(self.adaptations, epoch.stages)):
             mine = [records[number, site] for site in range(state.routing.sites)]
-            stages.append(adaptation.after(state, mine, now, requests, seconds=seconds, epoch=epoch.number))
+            stages.append(
+                adaptation.after(state, mine, now, requests, seconds=seconds, waited=waited, epoch=epoch.number)
+            )
             events += [{"epoch": epoch.number, "stage": number, **event} for event in adaptation.events()]
         self.log.note(epoch.number, events)
         control = {"stages": [adaptation.snapshot() for adaptation in self.adaptations]}

@@ -36,7 +36,7 @@ PARTITIONS = 256
 """Partition groups of a query that says nothing about them."""
 
 
-QUERY_WIDE = ("sites", "partitions", "clock", "stages")
+QUERY_WIDE = ("sites", "partitions", "clock", "latency", "stages")
 """Options that no stage has for itself."""
 
 
@@ -61,7 +61,7 @@ class AdaptOptions:
     Each option is checked here by itself, those that depend on each other or on the stages in `fluxen.engine.checks`.
     """
 
-    sites: int | None = None
+    sites: int | Literal["auto"] | tuple[int, int] | None = None
     partitions: int = PARTITIONS
     memory_per_site: str | int | Sequence[str | int] | None = None
     policy: Policy | None = None
@@ -72,6 +72,7 @@ class AdaptOptions:
     clock: Literal["wall", "event"] = "wall"
     move_protocol: MoveProtocol = "auto"
     replan: bool | Optimizer | None = None
+    latency: str | timedelta | None = None
     stages: Mapping[int, Mapping[str, Any]] | None = None
     """by number, counted from 1 as `explain()` does: options of single stages, in place of those of the query"""
 
@@ -84,19 +85,51 @@ class AdaptOptions:
         _one_of("move_protocol", self.move_protocol, ("auto", "mslb", "ptlb"))
         if self.replan is not None and not isinstance(self.replan, bool | Optimizer):
             raise ConfigError(f"replan must be True, False or an Optimizer, got {self.replan!r}")
-        for name, value in (("sites", self.sites), ("partitions", self.partitions)):
-            if value is not None and type(value) is not int:
-                raise ConfigError(f"{name} must be a whole number, got {value!r}")
+        partitions: Any = self.partitions
+        if type(partitions) is not int:
+            raise ConfigError(f"partitions must be a whole number, got {self.partitions!r}")
         Routing.even(partitions=self.partitions, sites=1)
-        if self.sites is not None and self.sites < 1:
-            raise ConfigError(f"sites must be at least 1, got {self.sites}")
-        _ = self.memory, self.buffer
+        self._check_sites()
+        _ = self.memory, self.buffer, self.batch_seconds
         if self.placement is not None:
             object.__setattr__(self, "placement", tuple(self.placement))
             shares = len(self.placement)
             Routing.even(partitions=max(self.partitions, shares), sites=shares).shared(self.placement)
         if self.stages is not None:
             object.__setattr__(self, "stages", self._by_stage(self.stages))
+
+    def _check_sites(self) -> None:
+        given: Any = self.sites
+        if given is None or given == "auto":
+            return
+        if isinstance(given, list | tuple):
+            if len(given) != 2 or any(type(bound) is not int for bound in given) or not 1 <= given[0] <= given[1]:
+                raise ConfigError(f"sites must be a number, 'auto' or bounds such as (1, 8), got {given!r}")
+            object.__setattr__(self, "sites", (given[0], given[1]))
+        elif type(given) is not int:
+            raise ConfigError(f"sites must be a whole number, 'auto' or bounds such as (1, 8), got {given!r}")
+        elif given < 1:
+            raise ConfigError(f"sites must be at least 1, got {given}")
+
+    @property
+    def fixed_sites(self) -> int | None:
+        """The number of sites, if it is fixed."""
+        return self.sites if isinstance(self.sites, int) else None
+
+    def bounds(self, cores: int) -> tuple[int, int] | None:
+        """Between how many sites the query may choose where Spark offers so many cores; None where it may not."""
+        if self.sites is None or isinstance(self.sites, int):
+            return None
+        low, high = (1, cores) if self.sites == "auto" else self.sites
+        low = min(low, self.partitions)
+        return low, max(low, min(high, cores, self.partitions))
+
+    def first_sites(self, cores: int) -> int:
+        """How many sites a new query has."""
+        if isinstance(self.sites, int):
+            return self.sites
+        low, high = self.bounds(cores) or (1, self.partitions)
+        return max(low, min(cores, high))
 
     def _by_stage(self, given: Any) -> dict[int, dict[str, Any]]:
         """The options of single stages, checked: each stage's options must be some by themselves."""
@@ -159,6 +192,11 @@ class AdaptOptions:
         if self.time_budget is None:
             return SkewBuffer(seconds=None, bytes=size)
         return SkewBuffer(seconds=microseconds(self.time_budget, "time_budget", positive=True) / 1e6, bytes=size)
+
+    @property
+    def batch_seconds(self) -> float | None:
+        """`latency` in seconds."""
+        return None if self.latency is None else microseconds(self.latency, "latency", positive=True) / 1e6
 
     @property
     def merge_limit(self) -> int:

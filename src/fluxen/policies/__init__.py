@@ -1,5 +1,6 @@
 """Policies: statistics in, suggestions out. Pure; `fluxen.control` guards what they suggest."""
 
+from fluxen.policies.auto.auto import Auto
 from fluxen.policies.base import Policy, Stats, Suggestion
 from fluxen.policies.disk.active import ActiveDisk
 from fluxen.policies.disk.forecast import ForecastDisk
@@ -16,6 +17,7 @@ from fluxen.policies.static import Static
 __all__ = [
     "POLICIES",
     "ActiveDisk",
+    "Auto",
     "FluxHybrid",
     "FluxLoad",
     "FluxMemory",

@@ -18,15 +18,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from fluxen.policies.stats import Bools, Floats, HotKeys, Ints, Stats, Traits, utilization
 
 __all__ = [
     "Bools",
     "Cleanup",
     "Floats",
+    "HotKeys",
     "Ints",
     "Move",
+    "Note",
     "Policy",
     "Repartition",
     "Replan",
@@ -34,131 +35,13 @@ __all__ = [
     "Spill",
     "Stats",
     "Suggestion",
+    "Traits",
     "Unspill",
     "decode",
     "describe",
     "encode",
+    "utilization",
 ]
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
-    """One report of a stage as a struct of arrays: one array entry per site, or per partition group.
-
-    `bytes` is state held in memory, `spilled` is state (and spooled input) on disk; a group is resident when it spilled
-    nothing. `backlog` counts rows that arrived for a group and were not processed yet. `capacity` is infinite at a site
-    without a memory limit. Row i of every group column belongs to group `pg[i]`, which `placement[i]` serves; `pg` is
-    sorted. `rank` orders a site's own groups by productivity (0 is the most productive, -1 means not ranked).
-    """
-
-    seconds: float
-    # one entry per site
-    site_rows_in: Floats
-    site_rows_out: Floats
-    site_bytes: Floats
-    site_spilled: Floats
-    busy: Floats
-    idle: Floats
-    capacity: Floats
-    # one entry per partition group
-    pg: Ints
-    placement: Ints
-    rows_in: Floats
-    rows_out: Floats
-    bytes: Floats
-    spilled: Floats
-    last_update: Floats
-    backlog: Floats
-    rank: Ints
-    moving: Bools
-
-    @property
-    def sites(self) -> int:
-        return len(self.busy)
-
-    @property
-    def groups(self) -> int:
-        return len(self.pg)
-
-    @property
-    def utilization(self) -> Floats:
-        """Share of the observed time a site was not waiting for input; 0 for a site that was not observed."""
-        return utilization(self.busy, self.idle)
-
-    @property
-    def productivity(self) -> Floats:
-        """Rows out per byte of state in memory; 0 for a group without state."""
-        return np.divide(self.rows_out, self.bytes, out=np.zeros(self.groups), where=self.bytes > 0)
-
-    @property
-    def excess(self) -> Floats:
-        """Memory a site has beyond all its groups, on disk ones included: negative means it must keep some on disk."""
-        return np.asarray(self.capacity - self.site_bytes - self.site_spilled, dtype=np.float64)
-
-    def index(self, pg: int) -> int:
-        """Row of a group, or -1 when the stage has no such group."""
-        if 0 <= pg < len(self.pg) and self.pg[pg] == pg:  # ordinary groups are numbered 0..P-1: their own row
-            return pg
-        row = int(np.searchsorted(self.pg, pg))
-        return row if row < len(self.pg) and self.pg[row] == pg else -1
-
-    @classmethod
-    def build(
-        cls,
-        *,
-        sites: int,
-        placement: ArrayLike,
-        seconds: float = 1.0,
-        pg: ArrayLike | None = None,
-        rank: ArrayLike | None = None,
-        moving: ArrayLike | None = None,
-        **columns: ArrayLike | None,
-    ) -> Stats:
-        """Fill in what is missing: zeros, no memory limit, and site totals summed from the groups.
-
-        `columns` are the other fields, by name.
-        """
-        where = np.asarray(placement, dtype=np.int64)
-        size = len(where)
-        given = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items() if values is not None}
-        unknown = sorted(set(columns) - {*_GROUP_COLUMNS, *_SITE_TOTALS, *_SITE_COLUMNS})
-        if unknown:
-            raise TypeError(f"Stats has no column {unknown[0]!r}")
-        groups = {name: given.get(name, np.zeros(size)) for name in _GROUP_COLUMNS}
-        totals = {
-            name: given.get(name, np.bincount(where, weights=groups[column], minlength=sites)[:sites].astype(float))
-            for name, column in _SITE_TOTALS.items()
-        }
-        return cls(
-            seconds=seconds,
-            pg=np.arange(size, dtype=np.int64) if pg is None else np.asarray(pg, dtype=np.int64),
-            placement=where,
-            rank=np.full(size, -1, dtype=np.int64) if rank is None else np.asarray(rank, dtype=np.int64),
-            moving=np.zeros(size, dtype=np.bool_) if moving is None else np.asarray(moving, dtype=np.bool_),
-            **groups,
-            **totals,
-            **{name: given.get(name, np.full(sites, default)) for name, default in _SITE_COLUMNS.items()},
-        )
-
-
-_GROUP_COLUMNS = ("rows_in", "rows_out", "bytes", "spilled", "last_update", "backlog")
-_SITE_TOTALS = {
-    "site_rows_in": "rows_in",
-    "site_rows_out": "rows_out",
-    "site_bytes": "bytes",
-    "site_spilled": "spilled",
-}
-_SITE_COLUMNS = {"busy": 0.0, "idle": 0.0, "capacity": np.inf}
-
-
-def utilization(busy: Floats, idle: Floats) -> Floats:
-    """1 - idle / observed time, per site."""
-    total = busy + idle
-    return np.divide(busy, total, out=np.zeros(len(total)), where=total > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +119,16 @@ Suggestion: TypeAlias = Move | Spill | Unspill | Cleanup | Rescale | Replan | Re
 _KINDS: dict[str, Any] = {c.kind: c for c in (Move, Spill, Unspill, Cleanup, Rescale, Replan, Repartition)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """An entry for the log that is no suggestion."""
+
+    kind: str
+    what: str
+    why: str
+    detail: Mapping[str, Any]
+
+
 class Policy(ABC):
     """Decides; never acts. Deterministic given its settings, the statistics and `now`.
 
@@ -258,6 +151,24 @@ class Policy(ABC):
     """whether it decides where groups are; a partitioner beside it then only gives keys groups of their own"""
     routes: bool = False
     """whether it decides about every row's site, as partitioners do"""
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether the next report should name the keys with most rows (`Stats.keys`), which costs sites a little."""
+        return False
+
+    def begin(self, traits: Traits) -> None:
+        """Told before the first report, and again after a restart: what its stage can do."""
+        return
+
+    @property
+    def predictions(self) -> list[dict[str, Any]]:
+        """What it expected of its last actions and what came of it, where it keeps such a record."""
+        return []
+
+    def notes(self) -> Sequence[Note]:
+        """What is to be logged besides its suggestions, since the last call."""
+        return ()
 
     @abstractmethod
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fluxen.policies.auto.auto import Auto
 from fluxen.policies.base import Policy
 from fluxen.policies.disk.active import ActiveDisk
 from fluxen.policies.disk.forecast import ForecastDisk
@@ -22,6 +23,7 @@ POLICIES: Registry[Policy] = Registry(
     base=Policy,  # type: ignore[type-abstract]
     members={
         "static": Static,
+        "auto": Auto,
         "random": Random,
         "river-dq": RiverDQ,
         "flux-load": FluxLoad,

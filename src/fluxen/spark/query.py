@@ -177,7 +177,7 @@ class Query:
     def adapt(
         self,
         *,
-        sites: int | Unset | None = UNSET,
+        sites: int | Literal["auto"] | Sequence[int] | Unset | None = UNSET,
         partitions: int | Unset = UNSET,
         memory_per_site: str | int | Sequence[str | int] | Unset | None = UNSET,
         policy: Policy | type[Policy] | str | Mapping[str, Any] | Unset | None = UNSET,
@@ -188,18 +188,21 @@ class Query:
         clock: Literal["wall", "event"] | Unset = UNSET,
         move_protocol: Literal["auto", "mslb", "ptlb"] | Unset = UNSET,
         replan: bool | Optimizer | Unset | None = UNSET,
+        latency: str | timedelta | Unset | None = UNSET,
         balance: Literal["auto", "mslb", "ptlb"] | Unset = UNSET,
         stages: Mapping[int, Mapping[str, Any]] | Unset | None = UNSET,
     ) -> Query:
         """How the query runs and adapts. What is not named stays as it is, so two calls may come in any order.
 
-        sites=4                     parallel instances of every stage; None for as many as there are cores
+        sites=4                     parallel instances of every stage; None for as many as there are cores; "auto", or
+                                    bounds such as (1, 8), for as many as it takes: more when busy, fewer when idle
         partitions=256              partition groups, what moves and spills; fixed for a checkpoint
         memory_per_site="256m"      state a site may hold in memory, or ["256m", "1g"], one size per site; stages share
                                     it; None for no limit
         policy="flux-load"          what moves and spills: an object (fx.FluxLoad(imbalance=1.5)), a name, a name with
                                     settings ({"name": "flux-load", "imbalance": 1.5}), or a policy of your own by its
-                                    path ("my_package.my_module:MyPolicy"); None for no adaptation
+                                    path ("my_package.my_module:MyPolicy"); by default fx.Auto(), which prices what
+                                    could be done next; fx.Static() for no adaptation
         partitioner="readj"         which site owns which key, in the same ways; None for contiguous hash ranges
         placement=(0.6, 0.2, 0.2)   share of the partition groups that each site starts with; None for equal shares
         time_budget="2 seconds"     how long a site may work on a batch; further rows wait in the skew buffer
@@ -210,9 +213,11 @@ class Query:
                                     whichever is predicted to be less work. `balance` is the older word for it
         replan=False                sites of a join with plan="tree" keep the tree they start with; an fx.Optimizer for
                                     other settings
+        latency="1 second"          what a batch should take: the limits of files and Kafka follow it by doubling and
+                                    halving, for which Spark's query is started again, between two batches
         stages={1: {"policy": "active-disk", "memory_per_site": "1g"}}
                                     options of single stages, in place of the query's, by the number that explain()
-                                    gives them; all but sites, partitions and clock, which are the query's
+                                    gives them; all but sites, partitions, clock and latency, which are the query's
         """
         if not isinstance(balance, Unset):
             if not isinstance(move_protocol, Unset):
@@ -231,6 +236,7 @@ class Query:
             move_protocol=move_protocol,
             replan=replan,
             stages=stages,
+            latency=latency,
         )
         return replace(self, options=replace(self.options, **given)).without_conflicts()
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +26,15 @@ from fluxen.engine.loop import Clocks, Loop, Settings, event_time
 from fluxen.engine.options import AdaptOptions
 from fluxen.engine.progress import shown
 from fluxen.errors import CheckpointError, ConfigError, FluxenError
+from fluxen.spark.limits import Sizing
+from fluxen.spark.memory import memory_per_site
 from fluxen.spark.query import Query
 from fluxen.spark.runtime import SparkRuntime
 from fluxen.spark.sinks.base import FormatSink, Sink
 from fluxen.spark.watch import planned_batch, watch
 
+_REPORTED = 100
+"""Progress reports that are kept of streams that have ended for another one."""
 _ERROR = re.compile(r"fluxen\.errors\.(\w+): (.*)")
 
 
@@ -54,11 +60,14 @@ class Run:
             stages,
             store,
             self._runtime,
-            adaptations(stages, query.options, remote=not store.shared),
+            adaptations(stages, query.options, cores=_cores(query), memory=_memory(query), remote=not store.shared),
             _settings(query),
         )
         self._failure: BaseException | None = None
         self._stopped, self._done = threading.Event(), threading.Event()
+        self._sizing: Sizing | None = None
+        self._switching = threading.Lock()
+        self._reported: list[Json] = []  # Spark's progress of streams that have been started again since
         self._keeper: ClaimKeeper
         self._spark_query: StreamingQuery | None = None
 
@@ -81,10 +90,15 @@ class Run:
         if isinstance(self._sink, FormatSink):
             self._sink.opened(self._loop.store, checkpoint_id)
         self._loop.open()
-        writer = (
-            self._runtime.rows()
-            .writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", f"{self._loop.store.root.rstrip('/')}/spark")
+        rows, target = self._runtime.rows(), self._query.options.batch_seconds
+        if target is not None:
+            self._sizing = Sizing(self._query.spark, rows, target)
+            rows = self._sizing.rows()
+        return self._launch(rows)
+
+    def _launch(self, rows: DataFrame) -> StreamingQuery:
+        writer = rows.writeStream.foreachBatch(self._on_batch).option(
+            "checkpointLocation", f"{self._loop.store.root.rstrip('/')}/spark"
         )
         if self.name:
             writer = writer.queryName(self.name)
@@ -95,7 +109,37 @@ class Run:
         return self._spark_query
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
-        self._loop.batch(rows, batch)
+        sizing = self._sizing
+        if sizing is None:
+            self._loop.batch(rows, batch)
+            return
+        if sizing.due is not None:  # Spark has begun another batch before it heard that it is to stop
+            raise RuntimeError("this batch is begun again with other limits")
+        began = time.perf_counter()
+        if self._loop.batch(rows, batch) and sizing.after(self._loop.progress.last, began, time.perf_counter()):
+            threading.Thread(target=self._halt, args=(self._stream,), daemon=True).start()
+
+    def _halt(self, stream: StreamingQuery) -> None:
+        with suppress(Exception):  # what ends a stream is reported by whoever waits for it
+            stream.stop()
+
+    def _again(self, stream: StreamingQuery) -> StreamingQuery | None:
+        """Spark's query on the same checkpoint with other limits; None if it has not ended for that."""
+        with self._switching:
+            sizing = self._sizing
+            if sizing is None or sizing.due is None or self._stopped.is_set() or self._failure is not None:
+                return None
+            self._halt(stream)
+            self._reported = [*self._reported, *map(dict, stream.recentProgress)][-_REPORTED:]
+            self._runtime.relaunching()
+            resize, now = sizing.due, self._loop.settings.clocks.policies(self._loop.epoch)
+            self._loop.adaptations[0].manager.log_step(
+                kind="resize", what=f"limits of sources: {sizing.shown}", why=resize.why, now=now, detail={}
+            )
+            sizing.starting()
+            following = self._launch(sizing.rows())
+            sizing.started()
+            return following
 
     def _lost(self, error: CheckpointError) -> None:
         """Another driver has taken the claim over: end the query, which can commit nothing any more."""
@@ -106,7 +150,7 @@ class Run:
     def _end(self, stream: StreamingQuery) -> None:
         finite = "availableNow" in self._trigger or "once" in self._trigger
         try:
-            watch(stream, self._loop, finite=finite)
+            stream = self._followed(stream, finite)
             if stream.exception() is None and finite and not self._stopped.is_set():
                 self._loop.drain(end_of_input=self._end_of_input)
         except BaseException as error:
@@ -123,6 +167,19 @@ class Run:
                     self._keeper.release()
                 finally:
                     self._done.set()
+
+    def _followed(self, stream: StreamingQuery, finite: bool) -> StreamingQuery:
+        """Wait for the end of the query, over all starts with other limits; the last one."""
+        while True:
+            try:
+                watch(stream, self._loop, finite=finite)
+            except Exception:
+                if self._sizing is None or self._sizing.due is None or self._stopped.is_set():
+                    raise
+            following = self._again(stream)
+            if following is None:
+                return stream
+            stream = following
 
     # ---- what users ask
 
@@ -147,7 +204,8 @@ class Run:
     def recentProgress(self) -> list[Json]:
         """Spark's progress of recent batches, each with what fluxen has to say under "fluxen"."""
         ours = {entry["batch"]: entry for entry in self.epochs if entry["batch"] is not None}
-        return [{**dict(entry), "fluxen": ours.get(entry["batchId"], {})} for entry in self._stream.recentProgress]
+        reported = [*self._reported, *map(dict, self._stream.recentProgress)]
+        return [{**entry, "fluxen": ours.get(entry["batchId"], {})} for entry in reported]
 
     @property
     def lastProgress(self) -> Json | None:
@@ -172,6 +230,15 @@ class Run:
     def events(self) -> list[Json]:
         """Every adaptation so far, refusals included."""
         return self._loop.log.events()
+
+    @property
+    def predictions(self) -> list[Json]:
+        """What `fx.Auto()` promised of its last actions, in seconds a batch, and what was found, stage by stage."""
+        return [
+            {"stage": number, **shown}
+            for number, adaptation in enumerate(self._loop.adaptations)
+            for shown in adaptation.manager.policy.predictions
+        ]
 
     def rescale(self, sites: int) -> None:
         """Run on another number of sites, from the batch after the next commit on; no restart.
@@ -217,8 +284,9 @@ class Run:
 
     def stop(self) -> None:
         """Stop after the running batch's last committed epoch; a later start continues there."""
-        self._stopped.set()
-        self._stream.stop()
+        with self._switching:
+            self._stopped.set()
+            self._stream.stop()
         self._done.wait(60)
 
     def finish(self) -> None:
@@ -230,12 +298,11 @@ class Run:
 
 def _settings(query: Query) -> Settings:
     options = query.options
-    cores: int = query.spark.sparkContext.defaultParallelism
-    sites = options.sites if options.sites is not None else min(cores, options.partitions)
+    sites = options.first_sites(_cores(query))
     whole = Settings(
         partitions=options.partitions,
         sites=sites,
-        rescale_at_start=options.sites is not None,
+        rescale_at_start=options.fixed_sites is not None,
         token=uuid.uuid4().hex[:8],
         clocks=Clocks() if options.clock == "wall" else Clocks(policies=event_time),
     )
@@ -254,6 +321,20 @@ def _of_stage(whole: Settings, own: AdaptOptions) -> Settings:
         piece_bytes=own.piece_bytes,
         buffer=own.buffer,
     )
+
+
+def _cores(query: Query) -> int:
+    """How many tasks Spark runs at once."""
+    cores: int = query.spark.sparkContext.defaultParallelism
+    return cores
+
+
+def _memory(query: Query) -> int | None:
+    """Bytes of state per site where the user has not said, and it could go to disk."""
+    spills = any(plan.stage.operator.spills for plan in query.plans)
+    if query.options.memory is not None or not spills:
+        return None
+    return memory_per_site(query.spark, query.options.first_sites(_cores(query)))
 
 
 def _ours(text: str) -> FluxenError | None:

@@ -69,6 +69,11 @@ class SparkRuntime:
             frames.append(df if seen is None else seen.df)
         return plan.project(frames)
 
+    def relaunching(self) -> None:
+        """The stream has ended and another one goes on with its checkpoint: in a session of its own."""
+        self._stream, self._in_batches = None, False
+        self._launched.clear()
+
     def launched(self, stream: StreamingQuery) -> None:
         """Spark has started the stream."""
         self._stream = stream

@@ -47,7 +47,8 @@ class Job:
     first, once and again until `rehearsal_s` have passed, unmeasured, in the same process: a JVM still compiling must
     not answer for what comes later. `master` is Spark's, `memory` a site's in bytes, `sample_s` how often the
     processes' memory is looked at. `mode` is the output mode that Spark must be told, where its own choice would not
-    do. `servers` are those of Kafka, where it is source or sink, and `jars` what that needs.
+    do. `servers` are those of Kafka, where it is source or sink, and `jars` what that needs. Between the batches of
+    `hog` other processes keep an executor's core busy.
     """
 
     query: str
@@ -66,6 +67,7 @@ class Job:
     mode: Literal["append", "update"] = "append"
     servers: str = ""
     jars: tuple[str, ...] = ()
+    hog: tuple[int, int] | None = None
 
     @property
     def out(self) -> Path:
@@ -78,6 +80,7 @@ class Job:
     def load(path: Path) -> Job:
         raw: dict[str, Any] = json.loads(path.read_text())
         raw["settings"] = Settings(**raw["settings"])
+        raw["hog"] = tuple(raw["hog"]) if raw["hog"] else None
         rehearsal = Path(raw["rehearsal"]) if raw["rehearsal"] else None
         return replace(
             Job(**raw), data=Path(raw["data"]), work=Path(raw["work"]), rehearsal=rehearsal, jars=tuple(raw["jars"])

@@ -87,9 +87,13 @@ class ForecastDisk(Policy):
         self._pg: Ints = np.zeros(0, dtype=np.int64)
         self._wanted: tuple[int, ...] = ()
 
-    def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
+    def watch(self, stats: Stats, now: float) -> None:
+        """Learn from a report without suggesting anything."""
         self._observe(stats)
         self._relocator.count(now)
+
+    def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
+        self.watch(stats, now)
         busy: set[int] = set()
         made = self._return(stats, busy)
         made += self._cheapest(stats, busy)
@@ -133,8 +137,10 @@ class ForecastDisk(Policy):
         """Even out pairs of sites, the fullest with the emptiest and so on, most productive groups first."""
         if not self._relocator.ready(now):
             return []
-        order = [site for site in np.argsort(self._relocator.load(stats), kind="stable").tolist() if site not in busy]
-        pairs = zip(order[::-1], order[: len(order) // 2])
+        load = self._relocator.load(stats)
+        order = [site for site in np.argsort(load, kind="stable").tolist() if site not in busy]
+        ends, unlike = zip(order[::-1], order[: len(order) // 2]), load * self._relocator.threshold
+        pairs = [(donor, receiver) for donor, receiver in ends if load[receiver] < unlike[donor]]
         return [move for donor, receiver in pairs for move in self._even_out(stats, donor, receiver, now, busy)]
 
     def _even_out(self, stats: Stats, donor: int, receiver: int, now: float, busy: set[int]) -> list[Suggestion]:

@@ -111,13 +111,14 @@ def _rehearse(build: Callable[[Any, Job], Any], spark: Any, job: Job) -> None:
 
 
 def _start(query: Any, job: Job) -> Any:
+    from fluxen_lab.benchmarks.spark import adapt
     from fluxen_lab.benchmarks.spark.sources import sink
 
     writer = query.writeStream.trigger(availableNow=True)
     if job.sink == "kafka":
         writer = writer.format("kafka").option("kafka.bootstrap.servers", job.servers).option("topic", "out")
     else:
-        writer = writer.foreachBatch(sink(job))
+        writer = writer.foreachBatch(sink(job) if job.hog is None else adapt.beside(sink(job), job.hog))
     if job.mode != "append":
         writer = writer.outputMode(job.mode)
     return writer.option("checkpointLocation", str(job.work / "checkpoint")).start()
@@ -143,6 +144,11 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
         from fluxen_lab.benchmarks.spark import move, skew
 
         return skew.session, move.QUERIES[query], move.state_of
+    if query.startswith("fluxen-adapt-"):
+        from fluxen_lab.benchmarks.spark import adapt
+
+        scenario, _, variant = query.removeprefix("fluxen-adapt-").partition("-")
+        return adapt.session, adapt.builder(scenario, variant), adapt.state_of
     kind, _, part = query.removeprefix("fluxen-").partition("-")
     if kind == "kafka":
         from fluxen_lab.benchmarks.spark import kafka, ours

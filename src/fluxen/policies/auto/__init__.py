@@ -1,0 +1,1 @@
+"""Auto: what to do next, by what it saves and what it costs."""

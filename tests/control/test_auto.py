@@ -1,0 +1,162 @@
+"""Auto in charge of a stage, without the query: its suggestions are carried out, logged and kept across restarts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fluxen as fx
+import fluxen.testing as ft
+from fluxen.control.adaptation import Adaptation
+from fluxen.engine.adapting import adaptations
+from fluxen.engine.options import AdaptOptions
+from fluxen.errors import ConfigError
+from fluxen.policies import Auto, FluxLoad, Static
+from fluxen.state.epoch import StageState
+from fluxen.state.record import GroupStats, HeavyKeys, SideStats, SiteRecord
+from fluxen.state.routing import Routing
+
+ROWS = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+STAGE = ft.distinct(ROWS, by="k", time="ts").stage
+TWO = ft.join({"a": ROWS, "b": ROWS}, on="k", time="ts", within="1 minute").stage
+
+
+class Keys:
+    """So many rows of each key per batch, and sites that take a microsecond for each."""
+
+    def __init__(self, rows: dict[int, int]) -> None:
+        self.keys = np.array(sorted(rows), dtype=np.int64)
+        self.rows = np.array([rows[key] for key in sorted(rows)])
+
+    def records(self, routing: Routing, epoch: int, asked: bool) -> list[SiteRecord]:
+        groups = routing.groups(self.keys)
+        sites = routing.sites_of(groups)
+        made = []
+        for site in range(routing.sites):
+            mine = sites == site
+            counts = np.bincount(groups[mine], weights=self.rows[mine], minlength=routing.size).astype(int).tolist()
+            named = self.keys[mine] if asked else self.keys[:0]
+            amounts = self.rows[mine].tolist() if asked else []
+            made.append(
+                SiteRecord(
+                    epoch=epoch,
+                    stage=0,
+                    site=site,
+                    sides=[SideStats(rows_in=sum(counts))],
+                    groups=GroupStats(group=list(range(routing.size)), rows_in=counts, worked=counts, rows_out=counts),
+                    heavy=HeavyKeys(key=named.tolist(), rows=amounts, arrived=amounts, bytes=[0] * len(amounts)),
+                    seconds={"operator": sum(counts) * 1e-6},
+                )
+            )
+        return made
+
+
+class Driven:
+    def __init__(self, keys: Keys, **options: Any) -> None:
+        self.keys, self.options, self.epoch = keys, options, 0
+        self.adaptation = self.fresh()
+        self.state = StageState(routing=Routing.even(partitions=8, sites=2), watermarks=(0,), emitted=(0,))
+        self.events: list[Any] = []
+
+    def fresh(self) -> Adaptation:
+        return Adaptation(policy=Auto(min_collection=0.5), operator=STAGE.operator, **self.options)
+
+    def run(self, batches: int, *, restarts: bool = False) -> Driven:
+        for _ in range(batches):
+            records = self.keys.records(self.state.routing, self.epoch, self.adaptation.asks_for_keys)
+            self.state = self.adaptation.after(self.state, records, float(self.epoch), epoch=self.epoch)
+            self.events += self.adaptation.events()
+            self.epoch += 1
+            if restarts:
+                again = self.fresh()
+                again.restore(json.loads(json.dumps(self.adaptation.snapshot())))
+                self.adaptation = again
+        return self
+
+    def busiest(self) -> float:
+        """The busiest site's share of the rows."""
+        sites = self.state.routing.sites_of(self.state.routing.groups(self.keys.keys))
+        return float(np.bincount(sites, weights=self.keys.rows).max() / self.keys.rows.sum())
+
+
+def two_hot_keys() -> Keys:
+    """Both in the first partition group, with nearly all rows."""
+    low = -(2**63)
+    others = {low + 2**61 + n * 2**58: 500 for n in range(50)}
+    return Keys({low + 5: 50_000, low + 9: 45_000, **others})
+
+
+def test_of_two_hot_keys_that_share_a_group_one_is_isolated_and_moves():
+    driven = Driven(two_hot_keys())
+    assert driven.busiest() > 0.85
+    driven.run(30)
+    assert len(driven.state.routing.explicit) == 1
+    assert driven.busiest() < 0.65
+    kinds = [event["kind"] for event in driven.events if event["outcome"] == "done"]
+    assert kinds.index("repartition") < len(kinds) - 1 - kinds[::-1].index("move")
+    isolated = next(event for event in driven.events if event["kind"] == "repartition")
+    assert isolated["why"].startswith("saves 0.0")
+    assert [event for event in driven.events if event["outcome"] in ("refused", "failed")] == []
+
+
+def test_restarts_change_nothing():
+    straight, stopping = Driven(two_hot_keys()).run(40), Driven(two_hot_keys()).run(40, restarts=True)
+    assert stopping.state.routing.to_json() == straight.state.routing.to_json()
+    told = [(event["what"], event["why"]) for event in straight.events]
+    assert [(event["what"], event["why"]) for event in stopping.events] == told
+
+
+def test_predictions_are_compared_with_what_came_of_them():
+    driven = Driven(two_hot_keys()).run(60)
+    compared = [event for event in driven.events if event["kind"] == "prediction"]
+    assert compared
+    assert all(event["detail"]["found"] == pytest.approx(event["detail"]["predicted"], rel=0.1) for event in compared)
+    assert driven.adaptation.manager.policy.predictions
+
+
+def test_beside_a_partitioner_nothing_moves_and_no_key_is_asked_for():
+    driven = Driven(two_hot_keys(), partitioner=fx.ConsistentHash()).run(30)
+    assert not driven.adaptation.asks_for_keys
+    assert [event for event in driven.events if event["kind"] == "move"] == []
+
+
+# ---- options
+
+
+def policy_of(**options: Any) -> Any:
+    (made,) = adaptations([TWO], AdaptOptions(**options), cores=4)
+    return made.manager.policy
+
+
+def test_a_query_that_names_no_policy_gets_auto_and_static_is_static():
+    assert isinstance(policy_of(), Auto)
+    assert isinstance(policy_of(policy="static"), Static)
+    assert isinstance(policy_of(policy=fx.FluxLoad()), FluxLoad)
+
+
+def test_sites_are_bounded_by_the_option_the_cores_and_the_partitions():
+    assert AdaptOptions(sites=3).bounds(4) is None
+    assert AdaptOptions(sites="auto").bounds(4) == (1, 4)
+    assert AdaptOptions(sites=(2, 8)).bounds(4) == (2, 4)
+    assert AdaptOptions(sites=(6, 8)).bounds(4) == (6, 6)
+    assert AdaptOptions(sites=[1, 64], partitions=16).bounds(32) == (1, 16)
+    assert AdaptOptions(sites=(6, 8)).first_sites(4) == 6
+    assert AdaptOptions(sites=(1, 2)).first_sites(4) == 2
+    assert AdaptOptions().first_sites(4) == 4
+    assert AdaptOptions(sites=3).first_sites(4) == 3
+
+
+@pytest.mark.parametrize("bad", ["some", (0, 4), (4, 2), (1, 2, 3), (1.0, 2), True])
+def test_sites_that_mean_nothing_are_refused(bad: Any):
+    with pytest.raises(ConfigError, match="sites must be"):
+        AdaptOptions(sites=bad)
+
+
+def test_each_stage_has_a_policy_of_its_own():
+    first, second = adaptations([TWO, STAGE], replace(AdaptOptions(), sites="auto", policy=Auto()), cores=4)
+    assert first.manager.policy is not second.manager.policy
