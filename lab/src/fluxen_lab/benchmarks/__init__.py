@@ -1,9 +1,9 @@
 """Measurements against Spark's own operators, behind `fluxen bench` (commands/bench.py).
 
-adapt.py, aggregate.py, join.py, growth.py, kafka.py, move.py, overflow.py, query.py, replan.py and skew.py each hold one
-benchmark, the folder nexmark/ another; rows come from `fluxen_lab.datagen`. runner.py runs each engine in a process of
-its own, turns.py two engines by turns, oracle.py and compare.py check the results, report.py shapes the JSON. Only the
-folder spark/ imports pyspark.
+adapt.py, aggregate.py, join.py, growth.py, kafka.py, move.py, overflow.py, query.py, replan.py and skew.py each hold
+one benchmark, the folder nexmark/ another; rows come from `fluxen_lab.datagen`. runner.py runs each engine in a process
+of its own, turns.py two engines by turns, oracle.py and compare.py check the results, report.py shapes the JSON. Only
+the folder spark/ imports pyspark.
 """
 
 from __future__ import annotations
