@@ -17,6 +17,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.arrays import Json
+from fluxen.dashboard import Shown, show
+from fluxen.dashboard.notebook import keep_showing, table, text
+from fluxen.dashboard.plot import timeline
+from fluxen.dashboard.source import Source
 from fluxen.engine.adapting import adaptations
 from fluxen.engine.checks import check_sites
 from fluxen.engine.keeper import ClaimKeeper
@@ -55,7 +59,7 @@ class Run:
             store,
             self._runtime,
             adaptations(stages, query.options, remote=not store.shared),
-            _settings(query),
+            _settings(query, name or ""),
         )
         self._failure: BaseException | None = None
         self._stopped, self._done = threading.Event(), threading.Event()
@@ -121,6 +125,7 @@ class Run:
             finally:
                 try:
                     self._keeper.release()
+                    self._loop.close(self.exception())
                 finally:
                     self._done.set()
 
@@ -172,6 +177,32 @@ class Run:
     def events(self) -> list[Json]:
         """Every adaptation so far, refusals included."""
         return self._loop.log.events()
+
+    def dashboard(self, *, host: str = "127.0.0.1", port: int | None = None, token: str | None = None) -> Shown:
+        """Show this query in a browser, live, and its metrics to Prometheus: gives the address.
+
+        Runs of one process share a page. Beyond this machine (`host="0.0.0.0"`) every request needs the token that is
+        part of the address. The page stays when the query ends, until `stop()` or the end of the process.
+        """
+        return show(self._loop.store, self.name or "", host=host, port=port, token=token)
+
+    def plot(self) -> Any:
+        """Rows, time by phase, balance and state over time with every adaptation, as a matplotlib figure."""
+        self._loop.statistics.flush()
+        return timeline(self._source)
+
+    @property
+    def _source(self) -> Source:
+        return Source(self._loop.store, self.name or "")
+
+    def __repr__(self) -> str:
+        return f"<Run {text(self._source)}>"
+
+    def _repr_html_(self) -> str:
+        return table(self._source)
+
+    def _ipython_display_(self) -> None:
+        keep_showing(self._source, lambda: self.isActive)
 
     def rescale(self, sites: int) -> None:
         """Run on another number of sites, from the batch after the next commit on; no restart.
@@ -228,11 +259,12 @@ class Run:
         self.stop()
 
 
-def _settings(query: Query) -> Settings:
+def _settings(query: Query, name: str) -> Settings:
     options = query.options
     cores: int = query.spark.sparkContext.defaultParallelism
     sites = options.sites if options.sites is not None else min(cores, options.partitions)
     whole = Settings(
+        name=name,
         partitions=options.partitions,
         sites=sites,
         rescale_at_start=options.sites is not None,
