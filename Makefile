@@ -88,6 +88,16 @@ chaos: env  ## kill the driver at many random moments and compare with the oracl
 hunt: env  ## property tests with new random cases, HUNT times as many (10)
 	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py tests/spark/test_query_property.py
 
+.PHONY: browser
+browser:  ## install Chromium, with which the dashboard is tested (Debian, Ubuntu); without it those tests are skipped
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	{ command -v apt-get >/dev/null || { echo "fluxen: no apt-get here; install Chromium and its chromedriver by hand and put both on PATH"; exit 1; }; \
+	  apt-get update -qq && apt-get install -qq -y chromium chromium-driver; }
+
+.PHONY: dashboard
+dashboard: env browser  ## the dashboard in a browser at 1,000 sites, 4,096 groups and 100,000 epochs; several minutes
+	@$(BIN)/pytest -q --timeout 1800 -m slow tests/dashboard
+
 .PHONY: soak
 soak: env  ## a compressed month of several queries: does anything grow? Table and plot into $(OUT)/soak; about an hour
 	@$(BIN)/python -m fluxen_lab.benchmarks.soak --out $(OUT)/soak

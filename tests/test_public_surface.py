@@ -59,6 +59,10 @@ NAMES = {
     "Redist",
     "Readj",
     "Slotted",
+    "Listener",
+    "JsonFormatter",
+    "add_listener",
+    "remove_listener",
     "FluxenError",
     "query",
     "explain",
@@ -116,4 +120,4 @@ def test_methods_of_a_run_are_those_of_a_streaming_query_and_ours() -> None:
         "start",
     }
     assert spark <= public
-    assert {"epoch", "epochs", "events", "rescale"} <= public
+    assert {"epoch", "epochs", "events", "rescale", "dashboard", "plot"} <= public

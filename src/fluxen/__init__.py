@@ -67,11 +67,16 @@ _PUBLIC = {
         ["Partitioner", "UniformHash", "ConsistentHash", "Scan", "Redist", "Readj", "Slotted"],
         "fluxen.partitioning",
     ),
+    **dict.fromkeys(["Listener", "JsonFormatter", "add_listener", "remove_listener"], "fluxen.engine.listeners"),
     "FluxenError": "fluxen.errors",
 }
 
 if TYPE_CHECKING:
     from fluxen.control.plans.optimizer import Optimizer as Optimizer
+    from fluxen.engine.listeners import JsonFormatter as JsonFormatter
+    from fluxen.engine.listeners import Listener as Listener
+    from fluxen.engine.listeners import add_listener as add_listener
+    from fluxen.engine.listeners import remove_listener as remove_listener
     from fluxen.errors import FluxenError as FluxenError
     from fluxen.operators.aggregate.functions import avg as avg
     from fluxen.operators.aggregate.functions import bool_and as bool_and

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "docs/architecture.md",
+    "docs/dashboard.md",
     "docs/mechanisms/aggregation.md",
     "docs/mechanisms/join.md",
     "docs/mechanisms/moving-state.md",

@@ -59,7 +59,25 @@ def test_no_module_of_the_package_belongs_to_the_laboratory() -> None:
     names = [file.relative_to(ROOT / "src").as_posix() for file in packaged("pyproject.toml")]
     assert "fluxen/cli/main.py" in names
     assert [name for name in names if FORBIDDEN.search(name)] == []
-    assert [name for name in names if not name.endswith((".py", "/py.typed"))] == []
+    others = [name for name in names if not name.endswith((".py", "/py.typed"))]
+    assert [name for name in others if not name.startswith("fluxen/dashboard/assets/")] == []
+
+
+def test_the_page_brings_everything_it_loads_with_the_licence_of_what_is_not_ours() -> None:
+    assets = ROOT / "src/fluxen/dashboard/assets"
+    ours = [file for file in assets.iterdir() if file.is_file()]
+    for file in ours:
+        text = file.read_text(encoding="utf-8")
+        assert (
+            re.findall(r"(?:https?:)?//[\w-]+\.\w+[^\s\"']*", text.replace("http://www.w3.org/2000/svg", "")) == []
+        ), file.name
+        for name in re.findall(r"""(?:from|src=|href=)\s*["'](?!#)(?:\./)?([^"']+)["']""", text):
+            assert (assets / name).is_file(), f"{file.name} loads {name}"
+    assert sorted(file.name for file in (assets / "vendor").iterdir()) == [
+        "uPlot.LICENSE.txt",
+        "uPlot.esm.js",
+        "uPlot.min.css",
+    ]
 
 
 def test_the_package_imports_nothing_of_the_laboratory() -> None:

@@ -31,3 +31,14 @@ def at_most(limit: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def port(text: str) -> int:
+    """A TCP port, 0 for any that is free.
+
+    >>> port("4090")
+    4090
+    """
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)

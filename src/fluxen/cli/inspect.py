@@ -17,9 +17,9 @@ from rich.table import Table
 
 from fluxen.arrays import MAX_TIME, Ints, Json
 from fluxen.cli.progress import event_line, size, stamp
-from fluxen.errors import CheckpointError, DamagedError, FluxenError
+from fluxen.errors import DamagedError, FluxenError
 from fluxen.state.claim import current
-from fluxen.state.epoch import EPOCHS, IDENTITY, Epoch, EpochLog, StageState
+from fluxen.state.epoch import EPOCHS, IDENTITY, Epoch, EpochLog, StageState, opened
 from fluxen.state.events import EventLog
 from fluxen.state.packed import PackedSegment
 from fluxen.state.record import unseal
@@ -83,12 +83,7 @@ class _Check:
 
 def inspect(checkpoint: str) -> Json:
     """Everything `fluxen inspect --json` prints."""
-    store = Store(checkpoint)
-    if not store.exists(IDENTITY):
-        raise CheckpointError(
-            f"{checkpoint} is not the checkpoint of a fluxen query: there is no {IDENTITY} in it; "
-            "give the directory that was the query's checkpointLocation"
-        )
+    store = opened(checkpoint)
     check = _Check(store)
     epochs = _epochs(check)
     newest = epochs[-1] if epochs else None

@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "the main job on an embedded Spark, live in the terminal",
     "run": "run a query described in a TOML file",
     "init": "write a commented query file with some input",
+    "dashboard": "show queries live in a browser, from their checkpoints",
     "inspect": "show what a checkpoint holds and verify it",
     "bench": "measure against Spark's own operators on the same files",
     "figure": "reproduce a figure of a paper",

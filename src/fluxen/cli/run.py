@@ -16,10 +16,13 @@ from typing import Any
 from rich.console import Console
 
 from fluxen.arrays import Json
+from fluxen.cli.arguments import port
 from fluxen.cli.interrupts import asked_to_stop
 from fluxen.cli.progress import Tracker, event_line, follow
 from fluxen.cli.query_file import QueryFile, read_query
 from fluxen.cli.scratch import LOG, scratch
+from fluxen.dashboard import PORT
+from fluxen.engine.listeners import logged
 from fluxen.state.claim import refuse_if_held
 from fluxen.state.store import Store
 
@@ -37,6 +40,15 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("file", metavar="FILE", help="the query, a TOML or SQL file")
     parser.add_argument("--plain", action="store_true", help="one line per micro-batch instead of a live view")
     parser.add_argument("--json", action="store_true", help="at the end print one JSON object on stdout")
+    parser.add_argument(
+        "--dashboard",
+        metavar="PORT",
+        nargs="?",
+        type=port,
+        const=PORT,
+        help="show the query in a browser while it runs, on this port or on 4090 (0: any that is free)",
+    )
+    parser.add_argument("--log", metavar="FILE", help="append what happens as JSON lines to FILE (-: to stderr)")
     parser.add_argument("--check", action="store_true", help="check the file without starting Spark")
     parser.set_defaults(run=run)
     return parser
@@ -49,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     refuse_if_held(Store(query.sink["checkpoint"]))  # before Spark takes its seconds to start
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with scratch("run") as work:
-        tracker = _run(query, work / LOG, console, plain=args.plain)
+    with logged(args.log), scratch("run") as work:
+        tracker = _run(query, work / LOG, console, args)
     rows, results = tracker.total("rows"), tracker.total("results")
     console.print(f"{query.name}: {rows:,} rows, {results:,} results in {len(tracker.seen)} epochs")
     if args.json:
@@ -78,7 +90,7 @@ def _summary(query: QueryFile, tracker: Tracker) -> Json:
     }
 
 
-def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> Tracker:
+def _run(query: QueryFile, log: Path, console: Console, args: argparse.Namespace) -> Tracker:
     from fluxen.spark.cli_session import explained, quiet_session
     from fluxen.spark.from_config import start
 
@@ -86,8 +98,10 @@ def _run(query: QueryFile, log: Path, console: Console, *, plain: bool) -> Track
         try:
             run = start(spark, query)
             try:
+                if args.dashboard is not None:
+                    console.print(str(run.dashboard(port=args.dashboard)), markup=False)
                 with asked_to_stop() as asked:  # Spark's session has a handler of its own that it would replace
-                    return follow(run, query.name, console, plain=plain, asked=asked)
+                    return follow(run, query.name, console, plain=args.plain, asked=asked)
             finally:
                 if run.isActive:
                     run.stop()

@@ -28,8 +28,10 @@ from fluxen.control.advance import (
 from fluxen.control.memory.pacing import budgets
 from fluxen.control.memory.spilling import cleaning_up, owes
 from fluxen.control.stage import Stage
+from fluxen.engine.listeners import Teller
 from fluxen.engine.progress import Progress
 from fluxen.engine.runtime import EpochTask, Evaluation, Runtime
+from fluxen.engine.statistics import Recorder
 from fluxen.errors import CheckpointError
 from fluxen.policies.base import Rescale, Suggestion
 from fluxen.site.context import SiteContext, SkewBuffer
@@ -69,6 +71,7 @@ class Clocks:
 class Settings:
     """How a query runs, beyond what its adaptations decide."""
 
+    name: str = ""
     partitions: int
     sites: int
     """of a new query"""
@@ -109,6 +112,8 @@ class Loop(Generic[Rows]):
         self.adaptations = list(adaptations)
         self.log = EpochLog(store)
         self.progress = Progress(self.stages)
+        self.statistics = Recorder(store, self.stages, self.adaptations, settings.name)
+        self.teller = Teller(name=settings.name, checkpoint=store.root)
         self.lock = threading.RLock()
         self.amend: Callable[[Epoch], Epoch] = lambda epoch: epoch
         """the last word on an epoch before it is committed; tests decide things here"""
@@ -130,10 +135,12 @@ class Loop(Generic[Rows]):
             **({"feeds": feeds} if any(feeds) else {}),
         }
         self.log.identify(identity)
-        return self.log.unique_id()
+        self.teller.id = self.log.unique_id()
+        return self.teller.id
 
     def open(self) -> None:
         """Continue where the checkpoint ends; a flush that was interrupted is finished first."""
+        self.teller.started()
         found = self.log.latest() or self._first()
         for adaptation, snapshot in zip(self.adaptations, found.control.get("stages", [])):
             adaptation.restore(snapshot)
@@ -171,6 +178,11 @@ class Loop(Generic[Rows]):
             for adaptation, stage in zip(self.adaptations, epoch.stages)
         )
         return replace(epoch, stages=stages)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """The run has ended: tell those who listen, and write the statistics that wait."""
+        self.statistics.close(error)
+        self.teller.ended(error)
 
     # ---- epochs
 
@@ -252,17 +264,20 @@ class Loop(Generic[Rows]):
             evaluation.close()
         evaluated = time.perf_counter()
         seen = NOTHING_SEEN if rows is None else self.runtime.seen(rows)
+        events: list[Json] = []
         if records:
             epoch = advance(before, self.stages, records, batch=batch, seen=seen, elapsed=elapsed, moment=moment)
             waited = 0.0 if self._ended is None else max(0.0, began - self._ended - BETWEEN)
-            epoch = self._adapted(epoch, records, sum(evaluation.seconds.values()), waited)
+            epoch, events = self._adapted(epoch, records, sum(evaluation.seconds.values()), waited)
         else:  # not one row in the whole batch
             epoch = rested(before, self.stages, batch=batch, seen=seen, elapsed=elapsed)
         self._commit(self.amend(epoch), adapted=bool(records))
         self._began, self._ended = began, clocks.elapsed()
         phases = {**evaluation.seconds, "commit": time.perf_counter() - evaluated}
         lasted = time.perf_counter() - started
-        self.progress.note(self.epoch, None if rows is None else batch, phases, lasted)
+        entry = self.progress.note(self.epoch, None if rows is None else batch, phases, lasted)
+        self.statistics.note(self.epoch, entry, lasted, events)
+        self.teller.committed(entry, events, lasted)
         return bool(records)
 
     def _task(self, rows: Rows | None, before: Epoch, moment: int | None) -> EpochTask[Rows]:
@@ -310,13 +325,13 @@ class Loop(Generic[Rows]):
 
     def _adapted(
         self, epoch: Epoch, records: Mapping[tuple[int, int], SiteRecord], seconds: float, waited: float
-    ) -> Epoch:
-        """Decide what the next epoch does differently, and note it."""
+    ) -> tuple[Epoch, list[Json]]:
+        """Decide what the next epoch does differently, and note it; the epoch with it, and the events."""
         now = self.settings.clocks.policies(epoch)
         with self._asking:
             requests: list[Suggestion] = [] if self._rescale is None else [self._rescale]
             self._rescale = None
-        stages, events = [], []
+        stages, events = [], list[Json]()
         for number, (adaptation, state) in enumerate(zip(self.adaptations, epoch.stages)):
             mine = [records[number, site] for site in range(state.routing.sites)]
             stages.append(
@@ -325,7 +340,7 @@ class Loop(Generic[Rows]):
             events += [{"epoch": epoch.number, "stage": number, **event} for event in adaptation.events()]
         self.log.note(epoch.number, events)
         control = {"stages": [adaptation.snapshot() for adaptation in self.adaptations]}
-        return replace(epoch, stages=tuple(stages), control=control)
+        return replace(epoch, stages=tuple(stages), control=control), events
 
     def _commit(self, epoch: Epoch, *, adapted: bool) -> None:
         self.log.commit(epoch)

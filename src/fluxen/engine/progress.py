@@ -23,8 +23,8 @@ class Progress:
         self._entries: deque[Json] = deque(maxlen=KEPT)
         self._lasted: deque[float] = deque(maxlen=KEPT)
 
-    def note(self, epoch: Epoch, batch: int | None, seconds: Mapping[str, float], lasted: float) -> None:
-        """An epoch was committed; `batch` is None for a flush."""
+    def note(self, epoch: Epoch, batch: int | None, seconds: Mapping[str, float], lasted: float) -> Json:
+        """An epoch was committed; `batch` is None for a flush. Gives its entry."""
         summary = shown(epoch, self._stages)
         self._lasted.append(lasted)
         delays = (delay for stage in summary["stages"] for site in stage["sites"] for delay in site["delays"])
@@ -37,6 +37,7 @@ class Progress:
                 **summary,
             }
         )
+        return self._entries[-1]
 
     @property
     def entries(self) -> list[Json]:

@@ -154,6 +154,7 @@ class LocalEngine:
         replan: bool | Optimizer | None = None,
         own: Mapping[int, Mapping[str, Any]] | None = None,
         wall: Callable[[], float] = time.time,
+        name: str = "",
     ) -> None:
         """`merge_limit`: one for all sites, or one for each. `guarded` as in `fluxen.control.keys.repartition`.
 
@@ -178,6 +179,7 @@ class LocalEngine:
         decided = adaptations(plain, options, remote=not self.store.shared, guarded=guarded)
         clocks = Clocks(wall=wall, elapsed=lambda: self._now, site=clock, policies=lambda epoch: float(epoch.number))
         settings = Settings(
+            name=name,
             partitions=partitions,
             sites=sites,
             track_heavy=True,
@@ -249,6 +251,10 @@ class LocalEngine:
 
     def flush_due(self) -> bool:
         return self.loop.flush_due()
+
+    def close(self) -> None:
+        """The end of the run: its last statistics are written."""
+        self.loop.close()
 
     def _taken(self) -> pa.Table:
         """The results since the last call."""

@@ -19,6 +19,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.arrays import Json
+from fluxen.dashboard import Shown, show
+from fluxen.dashboard.notebook import keep_showing, table, text
+from fluxen.dashboard.plot import timeline
+from fluxen.dashboard.source import Source
 from fluxen.engine.adapting import adaptations
 from fluxen.engine.checks import check_sites
 from fluxen.engine.keeper import ClaimKeeper
@@ -61,7 +65,7 @@ class Run:
             store,
             self._runtime,
             adaptations(stages, query.options, cores=_cores(query), memory=_memory(query), remote=not store.shared),
-            _settings(query),
+            _settings(query, name or ""),
         )
         self._failure: BaseException | None = None
         self._stopped, self._done = threading.Event(), threading.Event()
@@ -165,6 +169,7 @@ class Run:
             finally:
                 try:
                     self._keeper.release()
+                    self._loop.close(self.exception())
                 finally:
                     self._done.set()
 
@@ -240,6 +245,32 @@ class Run:
             for shown in adaptation.manager.policy.predictions
         ]
 
+    def dashboard(self, *, host: str = "127.0.0.1", port: int | None = None, token: str | None = None) -> Shown:
+        """Show this query in a browser, live, and its metrics to Prometheus: gives the address.
+
+        Runs of one process share a page. Beyond this machine (`host="0.0.0.0"`) every request needs the token that is
+        part of the address. The page stays when the query ends, until `stop()` or the end of the process.
+        """
+        return show(self._loop.store, self.name or "", host=host, port=port, token=token)
+
+    def plot(self) -> Any:
+        """Rows, time by phase, balance and state over time with every adaptation, as a matplotlib figure."""
+        self._loop.statistics.flush()
+        return timeline(self._source)
+
+    @property
+    def _source(self) -> Source:
+        return Source(self._loop.store, self.name or "")
+
+    def __repr__(self) -> str:
+        return f"<Run {text(self._source)}>"
+
+    def _repr_html_(self) -> str:
+        return table(self._source)
+
+    def _ipython_display_(self) -> None:
+        keep_showing(self._source, lambda: self.isActive)
+
     def rescale(self, sites: int) -> None:
         """Run on another number of sites, from the batch after the next commit on; no restart.
 
@@ -296,10 +327,11 @@ class Run:
         self.stop()
 
 
-def _settings(query: Query) -> Settings:
+def _settings(query: Query, name: str) -> Settings:
     options = query.options
     sites = options.first_sites(_cores(query))
     whole = Settings(
+        name=name,
         partitions=options.partitions,
         sites=sites,
         rescale_at_start=options.fixed_sites is not None,

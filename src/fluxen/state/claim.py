@@ -213,6 +213,15 @@ def current(store: Store) -> Holder | None:
         return None
 
 
+def living(store: Store) -> Holder | None:
+    """Who holds the checkpoint, unless this machine knows that driver to be dead. Writes nothing."""
+    try:
+        holder = current(store)
+    except DamagedError:
+        return None
+    return None if holder is not None and holder.here and not _alive(holder) else holder
+
+
 def _refusal(store: Store, holder: Holder, advice: str) -> str:
     return f"checkpoint {store.root} is in use by {holder}; {advice}"
 

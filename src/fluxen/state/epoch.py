@@ -323,6 +323,17 @@ class EpochLog:
         return self._events.read()
 
 
+def opened(checkpoint: str) -> Store:
+    """The files of a checkpoint that is there, for those who only read it."""
+    store = Store(checkpoint)
+    if not store.exists(IDENTITY):
+        raise CheckpointError(
+            f"{checkpoint} is not the checkpoint of a fluxen query: there is no {IDENTITY} in it; "
+            "give the directory that was the query's checkpointLocation"
+        )
+    return store
+
+
 def segment_name(*, epoch: int, stage: int, site: int, side: int, attempt: str) -> str:
     return f"{SEGMENTS}/{epoch:010d}-{stage}-{site}-{side}-{attempt}.arrow"
 

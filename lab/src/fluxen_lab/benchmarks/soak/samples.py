@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fluxen.state import events as event_log
+from fluxen.state import rollup
 
 __all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "compress", "load", "resident_mb"]
 
@@ -64,8 +65,9 @@ COLUMNS = tuple(field.name for field in fields(Sample) if field.name != "batch")
 
 
 def compress() -> None:
-    """Shorten the log of events as the month is shortened: so few batches would not fill it otherwise."""
+    """Shorten the logs as the month is shortened: so few batches would not fill them otherwise."""
     event_log.SMALL, event_log.ROLLED, event_log.MOST = 4, 8, 16
+    rollup.SAMPLES, rollup.PARTS, rollup.LEVELS = 2, 4, 2
 
 
 def load(path: Path) -> list[Sample]:
