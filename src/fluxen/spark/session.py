@@ -41,6 +41,10 @@ def session(app: str | None = None, master: str | None = None, **settings: Any) 
     `settings` are Spark settings with dots as double underscores (`spark__executor__memory="2g"`), and win over
     fluxen's own. A session that runs takes those that may change while it runs; the others must be what they are, or
     one warning names them.
+
+    Example::
+
+        spark = fx.session("orders", master="local[2]", spark__sql__session__timeZone="UTC")
     """
     asked = {name.replace("__", "."): _text(value) for name, value in settings.items()}
     running = SparkSession.getActiveSession()
