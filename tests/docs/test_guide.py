@@ -15,7 +15,7 @@ import pytest
 
 import fluxen as fx
 from fluxen.cli.main import main
-from tests.docs.pages import ROOT, blocks, pages, run
+from tests.docs.pages import ROOT, blocks, pages, run, text_of
 
 pytestmark = pytest.mark.spark
 GUIDE = [f"docs/guide/{name}.md" for name in ("joining", "aggregating", "adapting", "memory", "scaling", "sinks")]
@@ -78,6 +78,24 @@ def test_the_tutorial_prints_what_it_shows(spark: Any, tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     run("docs/tutorial-auctions.md", {}, tmp_path)
     sys.modules.pop("auctions", None)
+
+
+def test_going_back_one_epoch_as_the_page_on_operating_says(
+    streams: dict[str, Any], collected: Any, drain: Any, tmp_path: Path
+) -> None:
+    (line,) = [line for line in text_of("docs/operating.md").splitlines() if line.startswith("rm ")]
+    assert line == "rm checkpoint/epochs/0000000041.json checkpoint/spark/commits/40"
+    query = fx.aggregate(streams["orders"], by="customer", total=fx.sum("amount"))
+    newest = drain(query, collected).epochs[-1]
+    assert newest["epoch"] == 1
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / f"epochs/{newest['epoch']:010d}.json").unlink()
+    with pytest.raises(fx.FluxenError, match="epoch files are missing"):
+        drain(query, collected)
+    (checkpoint / f"spark/commits/{newest['batch']}").unlink()
+    drain(query, collected)  # the sink refuses other results under a number it knows
+    assert collected.calls == [0, 1, 1]
+    assert collected.epochs[1] == [{"customer": "bob", "total": 27.0}]
 
 
 # ---- docstrings

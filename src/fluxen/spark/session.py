@@ -9,6 +9,7 @@ import sys
 import warnings
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from fluxen.errors import PlatformError
@@ -39,8 +40,8 @@ def session(app: str | None = None, master: str | None = None, **settings: Any) 
     """The running SparkSession, or a new one with the settings fluxen wants.
 
     `settings` are Spark settings with dots as double underscores (`spark__executor__memory="2g"`), and win over
-    fluxen's own. A session that runs takes those that may change while it runs; the others must be what they are, or
-    one warning names them.
+    fluxen's own, as what `spark-submit` was given does. A session that runs takes those that may change while it runs;
+    the others must be what they are, or one warning names them.
 
     Example::
 
@@ -55,13 +56,23 @@ def session(app: str | None = None, master: str | None = None, **settings: Any) 
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app or "fluxen")
-    target = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    submitted = _submitted()
+    target = master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     builder = builder.master(target)
-    chosen = {**_SETTINGS, **local_disk(target)}
+    ours = {**_SETTINGS, **local_disk(target)}
+    chosen = {name: value for name, value in ours.items() if name not in submitted}
     chosen.update(asked)
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _submitted() -> dict[str, str]:
+    """The settings of `spark-submit`, which starts the JVM before Python; nothing where Python starts it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _text(value: Any) -> str:
