@@ -77,6 +77,10 @@ test-oldest: java $(OLDEST)/.ready  ## smoke test on the oldest supported versio
 chaos: env  ## kill the driver at many random moments and compare with the oracle
 	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m chaos tests -q
 
+.PHONY: standalone
+standalone: env  ## a job on a standalone cluster, started as the documentation says
+	@$(BIN)/pytest -q tests/cluster/test_standalone.py
+
 .PHONY: hunt
 hunt: env  ## property tests with new random cases, HUNT times as many (10)
 	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py tests/spark/test_query_property.py

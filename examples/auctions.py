@@ -28,7 +28,7 @@ BIDS = pa.schema(
 )
 
 
-def house(minutes: int = 6, per_minute: int = 20, bids: int = 40, seed: int = 1) -> dict[str, list[pa.Table]]:
+def house(minutes: int = 4, per_minute: int = 20, bids: int = 40, seed: int = 1) -> dict[str, list[pa.Table]]:
     """A table of each stream a minute. Every tenth auction is hot: half of all bids go to it until the next one is."""
     rng = np.random.default_rng(seed)
     opened, placed = [], []

@@ -29,18 +29,18 @@ LOGINS = pa.schema([("card", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
 
 def hour(seed: int = 1) -> dict[str, list[pa.Table]]:
-    """Six tables of ten minutes each: a login, one to five minutes before every honest payment."""
+    """Three tables of twenty minutes each: a login, one to five minutes before every honest payment."""
     rng = np.random.default_rng(seed)
     paid = [(float(rng.uniform(300, 3_600)), int(card), round(float(rng.uniform(5, 90)), 2)) for card in range(CARDS)]
     honest = [(at - float(rng.uniform(60, 290)), card) for at, card, _ in paid if card not in THIEVES]
     paid += [(2_000.0 + 4 * number, BURST, 50.0) for number in range(8)]
     honest.append((1_900.0, BURST))
     payments, logins = [], []
-    for start in range(0, 3_600, 600):
-        now = sorted(row for row in paid if start <= row[0] < start + 600)
+    for start in range(0, 3_600, 1_200):
+        now = sorted(row for row in paid if start <= row[0] < start + 1_200)
         columns = [[c for _, c, _ in now], [START + timedelta(seconds=at) for at, _, _ in now], [a for _, _, a in now]]
         payments.append(pa.table(columns, schema=PAYMENTS))
-        seen = sorted(row for row in honest if start <= row[0] < start + 600)
+        seen = sorted(row for row in honest if start <= row[0] < start + 1_200)
         columns = [[c for _, c in seen], [START + timedelta(seconds=at) for at, _ in seen]]
         logins.append(pa.table(columns, schema=LOGINS))
     return {"payments": payments, "logins": logins}

@@ -24,15 +24,15 @@ PACKETS = pa.schema(
 )
 
 
-def traffic(minutes: int = 4, per_minute: int = 1_200, seed: int = 1) -> list[pa.Table]:
-    """One table of packets a minute. In the third, client 7 sends half of them and waits ten times as long."""
+def traffic(minutes: int = 3, per_minute: int = 1_200, seed: int = 1) -> list[pa.Table]:
+    """One table of packets a minute. In the second, client 7 sends half of them and waits ten times as long."""
     rng = np.random.default_rng(seed)
     tables = []
     for minute in range(minutes):
         client = rng.integers(0, CLIENTS, per_minute)
-        if minute == 2:
+        if minute == 1:
             client[rng.random(per_minute) < 0.5] = FLOODING
-        delay = rng.gamma(4.0, 5.0, per_minute) * np.where((client == FLOODING) & (minute == 2), 10, 1)
+        delay = rng.gamma(4.0, 5.0, per_minute) * np.where((client == FLOODING) & (minute == 1), 10, 1)
         seconds = minute * 60 + np.sort(rng.random(per_minute)) * 60
         names = [f"10.0.0.{number}" for number in client]
         times = [START + timedelta(seconds=second) for second in seconds]

@@ -1,4 +1,5 @@
-"""A standalone cluster started with the commands that the documentation gives, and a job submitted to it."""
+"""A standalone cluster started with the commands that the documentation gives, and a job submitted to it; `make
+standalone`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import pytest
 
 from tests.docs.pages import ROOT, text_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 PAGE = "docs/running-on-a-cluster.md"
 JOB = """
 import json, sys

@@ -98,7 +98,8 @@ def _demo(args: argparse.Namespace, work: Path, console: Console) -> Json:
     started = time.monotonic()
     console.print(f"writing {args.rows:,} offers of {len(BANKS)} banks")
     write_offers(offers, work / "offers")
-    write_offers(WARM if args.rows > WARM.rows else offers, work / "warm")
+    if args.rows > WARM.rows:
+        write_offers(WARM, work / "warm")
     runs = engines(args.sites)
     race = Race(
         title=f"{args.rows:,} offers of three banks joined; half way other offers become popular",
@@ -123,10 +124,11 @@ def _runs(spark: Any, work: Path, race: Race, runs: list[Engine], seconds: int) 
     """What every batch of every run brought."""
     from fluxen.spark.offers import start_offers
 
-    race.console.print("warming up both engines")
-    for engine in runs[:2]:
-        checkpoint = work / f"warm-{engine.name}"
-        start_offers(spark, work / "warm", BANKS, checkpoint, {}, engine.adapt).awaitTermination()
+    if (work / "warm").exists():
+        race.console.print("warming up both engines")
+        for engine in runs[:2]:
+            checkpoint = work / f"warm-{engine.name}"
+            start_offers(spark, work / "warm", BANKS, checkpoint, {}, engine.adapt).awaitTermination()
     brought: list[dict[int, Any]] = []
     for number, engine in enumerate(runs):
         found: dict[int, Any] = {}

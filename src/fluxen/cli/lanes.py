@@ -74,14 +74,20 @@ class Lane:
 
     def update(self, entries: Sequence[Json], rows: int) -> list[Lap]:
         """Take in a query's recent progress, every micro-batch with so many rows, empty ones aside; the new laps."""
-        seen = [_lap(entry, rows) for entry in entries if entry["numInputRows"] > 0]
+        seen = [_lap(entry, rows) for entry in entries if _ours(entry).get("rows_in", entry["numInputRows"]) > 0]
         fresh = seen[len(self.laps) :]
         self.laps.extend(fresh)
         return fresh
 
 
+def _ours(entry: Json) -> Json:
+    """What fluxen has to say of a micro-batch; nothing where it does not run it, or has not committed it yet."""
+    found: Json = entry.get("fluxen", {})
+    return found
+
+
 def _lap(entry: Json, rows: int) -> Lap:
-    stages = entry.get("fluxen", {}).get("stages", ())
+    stages = _ours(entry).get("stages", ())
     busy = [site["busy_seconds"] for site in stages[0]["sites"]] if stages else []
     total = sum(busy)
     return Lap(
