@@ -19,7 +19,6 @@ default_role = "code"  # docstrings name code in single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 88
-suppress_warnings = ["toc.multiple_toc_parents"]  # the index ends with a list of pages that no section names
 
 _SETTING = re.compile(r"(?P<name>\S.*?) {2,}(?P<text>\S.*)")
 
