@@ -141,8 +141,9 @@ def _runs(spark: Any, work: Path, race: Race, runs: list[Engine], seconds: int) 
 
 
 def _dashboard(query: Any) -> str:
-    """Where a browser shows the run."""
-    return ""
+    """Where a browser shows the run, if it can be shown; Spark's own cannot."""
+    shown = getattr(query, "dashboard", None)
+    return "" if shown is None else f"in a browser: {shown().url}"
 
 
 def summary(race: Race, runs: list[Engine], brought: list[dict[int, Any]], seconds: float) -> Json:

@@ -74,7 +74,7 @@ class Lane:
 
     def update(self, entries: Sequence[Json], rows: int) -> list[Lap]:
         """Take in a query's recent progress, every micro-batch with so many rows, empty ones aside; the new laps."""
-        seen = [_lap(entry, rows) for entry in entries if _ours(entry).get("rows_in", entry["numInputRows"]) > 0]
+        seen = [_lap(entry, rows) for entry in entries if _ours(entry).get("rows_in", entry["numInputRows"])]
         fresh = seen[len(self.laps) :]
         self.laps.extend(fresh)
         return fresh
@@ -116,6 +116,7 @@ class Race:
         lane = self.lanes[number]
         lane.state = "running"
         if self.plain or not self.console.is_terminal:
+            self.console.print(self.note or lane.label, markup=False)
             self._poll(lane, query, seconds, lambda fresh: self._print(lane, fresh))
             return
         with Live(self.view(), console=self.console, refresh_per_second=4, transient=True) as live:

@@ -45,7 +45,7 @@ def session(app: str | None = None, master: str | None = None, **settings: Any) 
 
     Example::
 
-        spark = fx.session("orders", master="local[2]", spark__sql__session__timeZone="UTC")
+        spark = fx.session(master="local[2]", spark__sql__session__timeZone="UTC")
     """
     asked = {name.replace("__", "."): _text(value) for name, value in settings.items()}
     running = SparkSession.getActiveSession()

@@ -113,7 +113,6 @@ def join(
             on="id",
             time={"order": "placed", "payment": "paid"},
             between={("payment", "order"): ("0 seconds", "15 minutes")},
-            lateness="1 minute",
         )
     """
     given = {name: _settled(_given(one, f"input {name!r}"), f"input {name!r}") for name, one in inputs.items()}
