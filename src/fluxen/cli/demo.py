@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "while it adapts, over the same files, and compare rates and results. Few offers have most of the matches, "
         "and half way it is others. Needs nothing but Java and 4 GB of memory; everything it writes is temporary.",
     )
-    parser.add_argument("--rows", type=positive, default=2_400_000, help="offers in all (default 2,400,000)")
+    parser.add_argument("--rows", type=positive, default=1_800_000, help="offers in all (default 1,800,000)")
     parser.add_argument(
         "--seconds", type=positive, default=150, help="time for all runs together before they are stopped (default 150)"
     )
