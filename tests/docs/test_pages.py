@@ -21,6 +21,7 @@ PAGES = [
     "docs/mechanisms/replanning.md",
     "docs/mechanisms/skew-buffer.md",
     "docs/mechanisms/state.md",
+    "docs/mechanisms/together.md",
     "docs/mechanisms/watermarks.md",
 ]
 ELSEWHERE = {"docs/mechanisms/policies.md", "docs/mechanisms/scale.md"}
