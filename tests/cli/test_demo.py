@@ -110,7 +110,7 @@ def test_a_small_demo_compares_the_results_of_all_three_runs(
     assert found["correct"] is True
     assert found["batches"] == {"spark": 2, "static": 2, "adaptive": 2}
     assert all(found[f"{name}_rows_per_s"] > 0 for name in ("spark", "static", "adaptive"))
-    assert "all three brought the same results in each of 2 batches" in shown.err
+    assert "the same results in every batch; all three came to the first 2 of 2" in shown.err
     assert list(tmp_path.glob("fluxen-demo-*")) == []
 
 
@@ -120,4 +120,9 @@ def test_runs_that_differ_in_one_batch_are_not_called_correct() -> None:
     race = Race(title="", lanes=lanes, batches=2, rows=5, console=console, plain=True)
     same = {0: {"x": (1.0, 1)}, 1: {}}
     assert summary(race, engines(2), [same, dict(same), dict(same)], 1.0)["correct"]
-    assert not summary(race, engines(2), [same, {**same, 1: {"x": (1.0, 2)}}, same], 1.0)["correct"]
+    other = {**same, 1: {"x": (1.0, 2)}}
+    assert not summary(race, engines(2), [same, other, same], 1.0)["correct"]
+    lanes[1].laps = lanes[1].laps[:1]  # was stopped before that batch
+    assert summary(race, engines(2), [same, other, same], 1.0)["correct"]
+    lanes[1].laps = []
+    assert not summary(race, engines(2), [same, other, same], 1.0)["correct"]

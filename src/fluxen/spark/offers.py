@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from fluxen.spark.words import query
 
 SCHEMA = "currency string, offer int, ts timestamp, broker string, price double"
-WINDOW = "60 seconds"
+WINDOW = "40 seconds"
 
 Cheapest = dict[str, tuple[float, int]]
 """Lowest price and number of matches of each broker."""
