@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 def engines(sites: int) -> list[Engine]:
     """What is compared, in the order in which it runs."""
-    common = {"sites": sites, "partitions": PARTITIONS}
+    common = {"sites": sites, "partitions": PARTITIONS, "move_protocol": "mslb"}
     rest = (1 - SPARK_SHARE) / 2
     return [
         Engine(name="spark", label="Spark's own join", share=SPARK_SHARE, adapt=None),

@@ -24,7 +24,7 @@ __all__ = ["Lane", "Lap", "Race"]
 
 _POLL_SECONDS = 0.4
 _SHOWN_EVENTS = 3
-_BAR = 20
+_BAR = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

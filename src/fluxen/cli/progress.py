@@ -24,6 +24,8 @@ POLL_SECONDS = 0.2
 SHOWN_SITES = 16
 SHOWN_EVENTS = 4
 _BAR = 28
+_PROTOCOLS = ("relocation", "mslb", "ptlb")
+"""kinds of events that are the steps of a move"""
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -186,12 +188,12 @@ def _bars(seen: Seen) -> Table:
 
 
 def adaptations(events: Sequence[Json]) -> list[Json]:
-    """A run's events, each adaptation once: a relocation tells the steps of a move that has an event of its own.
+    """A run's events, each adaptation once: protocols tell the steps of a move that has an event of its own.
 
     >>> [event["kind"] for event in adaptations([{"kind": "move"}, {"kind": "relocation"}, {"kind": "spill"}])]
     ['move', 'spill']
     """
-    return [event for event in events if event.get("kind") != "relocation"]
+    return [event for event in events if event.get("kind") not in _PROTOCOLS]
 
 
 def event_line(event: Json) -> str:
