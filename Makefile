@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= out
+LINTED := src lab tests examples docs/conf.py
 # every test that starts a process would compile all sources again
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -30,13 +31,18 @@ $(READY): pyproject.toml lab/pyproject.toml
 env: java $(READY)  ## build .venv at the root
 
 .PHONY: demo
-demo: env  ## the main job, adapting, in the terminal
+demo: env  ## Spark's own join, fluxen, and fluxen while it adapts, side by side
 	@$(BIN)/fluxen demo
+
+.PHONY: docs
+docs: $(READY)  ## the documentation as a site in $(OUT)/docs; fails on any warning
+	@$(BIN)/python -m sphinx -q -W --keep-going -d $(OUT)/docs-trees docs $(OUT)/docs
+	@echo "open $(OUT)/docs/index.html"
 
 .PHONY: lint
 lint: $(READY)  ## ruff, mypy strict, import layers
-	@$(BIN)/ruff check src lab tests examples
-	@$(BIN)/ruff format --check src lab tests examples
+	@$(BIN)/ruff check $(LINTED)
+	@$(BIN)/ruff format --check $(LINTED)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -84,6 +90,10 @@ test-connectors: env $(LAKE)/.ready  ## real Kafka, Delta and Iceberg, through k
 chaos: env  ## kill the driver at many random moments and compare with the oracle
 	@FLUXEN_CHAOS_KILLS=30 $(BIN)/pytest -m "chaos and not connectors" tests -q
 
+.PHONY: standalone
+standalone: env  ## a job on a standalone cluster, started as the documentation says
+	@$(BIN)/pytest -q tests/cluster/test_standalone.py
+
 .PHONY: hunt
 hunt: env  ## property tests with new random cases, HUNT times as many (10)
 	@FLUXEN_HUNT=$(or $(HUNT),10) $(BIN)/pytest -q --timeout 7200 tests/operators tests/spark/test_property.py tests/spark/test_query_property.py
@@ -113,5 +123,5 @@ figures: env  ## reproduce the papers' figures into $(OUT)/figures
 
 .PHONY: format
 format: $(READY)  ## apply ruff's formatting
-	@$(BIN)/ruff format src lab tests examples
-	@$(BIN)/ruff check --fix src lab tests examples
+	@$(BIN)/ruff format $(LINTED)
+	@$(BIN)/ruff check --fix $(LINTED)

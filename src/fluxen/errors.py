@@ -25,7 +25,15 @@ __all__ = [
 
 
 class FluxenError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of every error raised on purpose. Its kinds are in `fluxen.errors`.
+
+    Example::
+
+        try:
+            fx.aggregate(clicks, by="nobody", n=fx.count())
+        except fx.FluxenError as error:
+            print(error)  # names the column, what there is instead, and where
+    """
 
 
 class QueryError(FluxenError):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,14 @@ def test_top_comes_last_and_has_its_order_as_pairs_or_columns_by_themselves(tmp_
 def test_check_reads_the_file_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(write(tmp_path, WHOLE)), "--check"]) == 0
     assert "a, b -> join -> aggregate -> parquet" in capsys.readouterr().out
+
+
+def test_check_tells_scripts_what_the_file_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, WHOLE)
+    assert main(["run", str(path), "--check", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    query = read_query(path)
+    assert found == {"file": str(path), "sources": list(query.sources), "steps": query.steps, "sink": "parquet"}
 
 
 @pytest.mark.parametrize(

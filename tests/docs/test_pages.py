@@ -1,8 +1,7 @@
-"""Every Python block of the pages below runs: as a doctest where it has prompts, as a script where it has none."""
+"""Every Python block in the documentation runs, links and named files exist. Pages with Spark are in test_guide."""
 
 from __future__ import annotations
 
-import doctest
 import re
 import runpy
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs import test_guide
+from tests.docs.pages import ROOT, blocks, links, pages, run, text_of
+
 PAGES = [
     "docs/architecture.md",
     "docs/dashboard.md",
@@ -18,52 +19,55 @@ PAGES = [
     "docs/mechanisms/join.md",
     "docs/mechanisms/moving-state.md",
     "docs/mechanisms/operators.md",
+    "docs/mechanisms/partitioning.md",
     "docs/mechanisms/replanning.md",
     "docs/mechanisms/skew-buffer.md",
     "docs/mechanisms/state.md",
+    "docs/mechanisms/together.md",
     "docs/mechanisms/watermarks.md",
 ]
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ELSEWHERE = {"docs/mechanisms/policies.md", "docs/mechanisms/scale.md"}
+"""run by tests/sim/test_docs.py"""
+SITE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))
 
 
-def blocks(page: str, language: str = "python") -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return [body for kind, body in _BLOCK.findall(text) if kind == language]
+def test_every_page_with_an_example_is_run_by_a_test() -> None:
+    assert pages() == {*PAGES, *ELSEWHERE, *test_guide.PAGES}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_of_a_page_give_what_they_say(page: str) -> None:
-    names: dict[str, Any] = {}
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
-    for number, body in enumerate(blocks(page)):
-        found = doctest.DocTestParser().get_doctest(body, names, f"{page}[{number}]", page, 0)
-        said: list[str] = []
-        result = runner.run(found, out=said.append, clear_globs=False)
-        names = found.globs
-        assert result.failed == 0, "".join(said)
+    run(page, {})
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        str(path.relative_to(ROOT))
-        for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
-    ],
-)
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *SITE])
 def test_links_inside_the_repository_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+    for target in links(page):
+        assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md"])
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/papers.md"])
 def test_files_a_page_names_exist(page: str) -> None:
-    named = re.findall(
-        r"`((?:state|operators|control|spark|policies|cli|testing)/[\w/]+\.py)`", (ROOT / page).read_text()
-    )
-    assert named
+    folders = [path.name for path in (ROOT / "src" / "fluxen").iterdir() if path.is_dir()]
+    named = re.findall(rf"`((?:{'|'.join(folders)})/[\w/]+\.py)`", text_of(page))
+    assert len(named) > 10
     for name in named:
         assert (ROOT / "src" / "fluxen" / name).exists(), name
+
+
+def test_the_page_on_the_papers_names_every_figure_and_every_policy_and_partitioner() -> None:
+    from fluxen.partitioning.registry import PARTITIONERS
+    from fluxen.policies.registry import POLICIES
+    from fluxen_lab.figures.figure import figure_names
+
+    text = text_of("docs/papers.md")
+    named = set(re.findall(r"`fluxen figure (\S+)`", text)) - {"--list", "--all"}
+    assert named <= set(figure_names())
+    ours = {"liu07/drift", "gedik/loads", "gedik/slotted"}
+    assert set(figure_names()) - ours <= named
+    baselines = {"Static", "Random", "UniformHash", "ConsistentHash"}
+    for member in (*POLICIES.members.values(), *PARTITIONERS.members.values()):
+        assert member.__name__ in baselines or f"fx.{member.__name__}" in text, member
 
 
 @pytest.mark.spark

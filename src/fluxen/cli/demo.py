@@ -1,173 +1,190 @@
-"""`fluxen demo`: three banks' offers joined and grouped by broker, on an embedded Spark, shown while it runs.
+"""`fluxen demo`: three banks' offers joined, by Spark's own join, by fluxen, and by fluxen while it adapts.
 
-The rows come from `fluxen.cli.offers`, the query from `fluxen.spark.offers`, the picture from `fluxen.cli.progress`.
+The rows come from `fluxen.cli.offers`, the query from `fluxen.spark.offers`, the picture from `fluxen.cli.lanes`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 import fluxen
+from fluxen.arrays import Json
 from fluxen.cli.arguments import at_most, positive
+from fluxen.cli.lanes import Lane, Race
 from fluxen.cli.offers import BANKS, Offers, write_offers
-from fluxen.cli.progress import Tracker, adaptations, event_line, follow, size
+from fluxen.cli.progress import event_line
 from fluxen.cli.scratch import LOG, scratch
 
 __all__ = ["add_parser", "run"]
 
 PARTITIONS = 64
-ROWS_PER_BATCH = 60_000
-WARM_BATCHES = 4
-"""micro-batches before the first run: the JVM compiles what it runs often, and the first run would pay for both"""
-MEMORY = "1g"
-"""of the JVM, which also holds what Spark shuffles"""
+ROWS_PER_BATCH = 150_000
+WARM = Offers(rows=150_000, batches=3, seed=1)
+"""what both engines run first, uncounted: the JVM compiles what runs often, and whoever comes first would pay for it"""
+MEMORY = "3g"
+"""of the JVM, which holds what Spark shuffles and the state of Spark's own join"""
+SPARK_SHARE = 0.46
+"""of the time, for Spark's own join, which is not expected to come to the end of the input"""
+NOTICEABLE = 1.1
+"""ratio of two rates below which they are called equal: single runs differ by that much"""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "demo",
-        help="the main job on an embedded Spark: three banks' offers joined, grouped and balanced, live",
-        description="Join the offers of three banks, keep the lowest price per broker, and show how the query runs. "
-        "Needs nothing but Java; everything it writes is temporary.",
+        help="one join under a shifting load: Spark's own, fluxen, and fluxen while it adapts, side by side",
+        description="Join the offers of three banks, first with Spark's own join, then with fluxen, then with fluxen "
+        "while it adapts, over the same files, and compare rates and results. Few offers have most of the matches, "
+        "and half way it is others. Needs nothing but Java and 4 GB of memory; everything it writes is temporary.",
     )
-    parser.add_argument("--rows", type=positive, default=840_000, help="offers in all (default 840,000)")
+    parser.add_argument("--rows", type=positive, default=3_000_000, help="offers in all (default 3,000,000)")
     parser.add_argument(
-        "--seconds", type=positive, default=60, help="time for both runs together before they are stopped (default 60)"
+        "--seconds", type=positive, default=130, help="time for all runs together before they are stopped (default 130)"
     )
-    parser.add_argument(
-        "--sites", type=at_most(PARTITIONS), default=2, help="parallel instances of each stage (default 2)"
-    )
+    parser.add_argument("--sites", type=at_most(PARTITIONS), default=2, help="parallel instances (default 2)")
     parser.add_argument("--plain", action="store_true", help="one line per micro-batch instead of a live view")
+    parser.add_argument("--json", action="store_true", help="at the end print one JSON object on stdout")
     parser.set_defaults(run=run)
     return parser
 
 
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """One run of the demo's query."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One of the runs to compare."""
 
+    name: str
     label: str
-    tracker: Tracker
-    best: dict[str, tuple[float, int]]
-    """broker -> lowest price and matches"""
-    events: list[dict[str, Any]]
-
-    @property
-    def half(self) -> int:
-        return max(1, len(self.tracker.seen) // 2)
-
-    @property
-    def busiest(self) -> float:
-        """Mean share of the busiest site in the first stage's work, over the second half."""
-        return mean(seen.busiest for seen in self.tracker.seen[-self.half :]) if self.tracker.seen else 0.0
+    share: float
+    """of the time"""
+    adapt: dict[str, Any] | None
+    """None for Spark's own join"""
 
 
 def run(args: argparse.Namespace) -> int:
     from fluxen.spark.session import require_java
 
     require_java()
+    console = Console(stderr=args.json, highlight=False, soft_wrap=True)
     with scratch("demo") as work:
-        _demo(args, work, Console(highlight=False, soft_wrap=True))
-    return 0
+        found = _demo(args, work, console)
+    if args.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    return 0 if found["correct"] else 1
 
 
-def _demo(args: argparse.Namespace, work: Path, console: Console) -> None:
+def engines(sites: int) -> list[Engine]:
+    """What is compared, in the order in which it runs."""
+    common = {"sites": sites, "partitions": PARTITIONS, "move_protocol": "mslb"}
+    rest = (1 - SPARK_SHARE) / 2
+    return [
+        Engine(name="spark", label="Spark's own join", share=SPARK_SHARE, adapt=None),
+        Engine(name="static", label="fluxen, static", share=rest, adapt={**common, "policy": fluxen.Static()}),
+        Engine(name="adaptive", label="fluxen, adaptive", share=rest, adapt={**common, "policy": fluxen.FluxLoad()}),
+    ]
+
+
+def _demo(args: argparse.Namespace, work: Path, console: Console) -> Json:
     from fluxen.spark.cli_session import explained, quiet_session
 
     offers = Offers(rows=args.rows, batches=max(2, args.rows // ROWS_PER_BATCH))
     started = time.monotonic()
     console.print(f"writing {args.rows:,} offers of {len(BANKS)} banks")
-    rows = write_offers(offers, work / "data" / "offers")
-    warm = Offers(rows=WARM_BATCHES * rows // offers.batches, batches=WARM_BATCHES, seed=1)
-    write_offers(warm, work / "data" / "warm")
+    write_offers(offers, work / "offers")
+    if args.rows > WARM.rows:
+        write_offers(WARM, work / "warm")
+    runs = engines(args.sites)
+    race = Race(
+        title=f"{args.rows:,} offers of three banks joined; half way other offers become popular",
+        lanes=[Lane(label=engine.label) for engine in runs],
+        batches=offers.batches,
+        rows=offers.per_batch,
+        console=console,
+        plain=args.plain,
+    )
     log = work / LOG
     console.print("starting Spark (2 cores)")
-    with quiet_session(log, app="fluxen-demo", master="local[2]", spark__driver__memory=MEMORY) as spark:
+    settings: dict[str, Any] = {"spark__driver__memory": MEMORY, "spark__sql__shuffle__partitions": 2}
+    with quiet_session(log, app="fluxen-demo", master="local[2]", **settings) as spark:
         try:
-            outcomes = _runs(args, work, console, spark)
+            brought = _runs(spark, work, race, runs, args.seconds)
         except Exception as error:
             raise explained(error, log) from error
-    _summary(console, rows, outcomes, time.monotonic() - started)
+    return summary(race, runs, brought, time.monotonic() - started)
 
 
-def _runs(args: argparse.Namespace, work: Path, console: Console, spark: Any) -> list[Outcome]:
-    """The runs to compare; the adapting one goes first, so that the other has the warmer JVM."""
-    console.print(f"warming up with {WARM_BATCHES} micro-batches")
-    _start(spark, work, "warm", work / "data" / "warm", {}, args.sites)[0].awaitTermination()
-    outcomes = []
-    variants = _variants()
-    for label, options in variants:
-        run, best = _start(spark, work, label, work / "data" / "offers", options, args.sites)
-        title = f"three banks' offers, {args.sites} sites, {label}"
-        tracker = follow(run, title, console, plain=args.plain, seconds=args.seconds / len(variants))
-        outcomes.append(Outcome(label=label, tracker=tracker, best=best, events=adaptations(run.events)))
-    return outcomes
+def _runs(spark: Any, work: Path, race: Race, runs: list[Engine], seconds: int) -> list[dict[int, Any]]:
+    """What every batch of every run brought."""
+    from fluxen.spark.offers import start_offers
+
+    if (work / "warm").exists():
+        race.console.print("warming up both engines")
+        for engine in runs[:2]:
+            checkpoint = work / f"warm-{engine.name}"
+            start_offers(spark, work / "warm", BANKS, checkpoint, {}, engine.adapt).awaitTermination()
+    brought: list[dict[int, Any]] = []
+    for number, engine in enumerate(runs):
+        found: dict[int, Any] = {}
+        query = start_offers(spark, work / "offers", BANKS, work / engine.name, found, engine.adapt)
+        race.note = _dashboard(query)
+        race.follow(number, query, seconds * engine.share)
+        brought.append(found)
+    race.note = ""
+    return brought
 
 
-def _variants() -> list[tuple[str, dict[str, Any]]]:
-    return [("adapting", {"policy": fluxen.FluxLoad()}), ("static", {"policy": fluxen.Static()})]
+def _dashboard(query: Any) -> str:
+    """Where a browser shows the run, if it can be shown; Spark's own cannot."""
+    shown = getattr(query, "dashboard", None)
+    return "" if shown is None else f"in a browser: {shown().url}"
 
 
-def _start(
-    spark: Any, work: Path, label: str, data: Path, options: dict[str, Any], sites: int
-) -> tuple[Any, dict[str, tuple[float, int]]]:
-    from fluxen.spark.offers import offers_query
-
-    best: dict[str, tuple[float, int]] = {}
-
-    def keep(results: Any, epoch: int) -> None:
-        best.update({row[0]: (row[1], row[2]) for row in results.collect()})
-
-    query = offers_query(spark, data, BANKS, sites=sites, partitions=PARTITIONS, **options)
-    writer = query.writeStream.foreachBatch(keep).option("checkpointLocation", str(work / "runs" / label))
-    return writer.trigger(availableNow=True).start(), best
-
-
-def _summary(console: Console, rows: int, outcomes: list[Outcome], seconds: float) -> None:
-    table = Table(title="summary", title_justify="left", box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for outcome in outcomes:
-        table.add_column(outcome.label, justify="right")
-    for name, cell in _CELLS.items():
-        table.add_row(name, *(cell(outcome) for outcome in outcomes))
-    console.print()
-    console.print(table)
-    for line in _remarks(rows, outcomes):
-        console.print(line)
-    console.print(f"{seconds:.0f} s in all, Spark's start included")
+def summary(race: Race, runs: list[Engine], brought: list[dict[int, Any]], seconds: float) -> Json:
+    """Say how the runs compare; the same as one object."""
+    rates = {engine.name: lane.rate for engine, lane in zip(runs, race.lanes)}
+    compared = min(len(lane.laps) for lane in race.lanes)
+    correct = compared > 0 and all(_agree(race.lanes, brought, number) for number in range(race.batches))
+    race.console.print(race.view())
+    for line in _remarks(race, rates, compared, correct):
+        race.console.print(line, markup=False)
+    race.console.print(f"{seconds:.0f} s in all, Spark's start included")
+    return {
+        **{f"{name}_rows_per_s": round(rate) for name, rate in rates.items()},
+        "correct": correct,
+        "batches": {engine.name: len(lane.laps) for engine, lane in zip(runs, race.lanes)},
+        "batches_compared": compared,
+        "busiest_site": {
+            engine.name: round(lane.busiest, 3) for engine, lane in zip(runs, race.lanes) if engine.adapt is not None
+        },
+        "adaptations": [event_line(event) for event in race.lanes[-1].done],
+        "seconds": round(seconds, 1),
+    }
 
 
-_CELLS: dict[str, Any] = {
-    "rows": lambda o: f"{o.tracker.total('rows'):,}",
-    "joined": lambda o: f"{o.tracker.total('matches'):,}",
-    "seconds": lambda o: f"{sum(seen.seconds for seen in o.tracker.seen):.1f}",
-    "rows/s": lambda o: f"{o.tracker.rate(len(o.tracker.seen)):,.0f}",
-    "rows/s, second half": lambda o: f"{o.tracker.rate(o.half):,.0f}",
-    "busiest site's share, second half": lambda o: f"{o.busiest:.0%}",
-    "state at the end": lambda o: size(o.tracker.seen[-1].state_bytes) if o.tracker.seen else "",
-    "adaptations": lambda o: f"{sum(event.get('outcome') == 'done' for event in o.events)}",
-}
+def _agree(lanes: list[Lane], brought: list[dict[int, Any]], number: int) -> bool:
+    """Whether all runs that came to a batch brought the same."""
+    first, *others = [found.get(number) for lane, found in zip(lanes, brought) if len(lane.laps) > number] or [None]
+    return all(other == first for other in others)
 
 
-def _remarks(rows: int, outcomes: list[Outcome]) -> list[str]:
-    lines = []
-    best = sorted(outcomes[0].best.items(), key=lambda item: item[1])[:3]
-    if best:
-        cheapest = ", ".join(f"{broker} {price:.4f}" for broker, (price, _) in best)
-        lines.append(f"{len(outcomes[0].best)} brokers; the cheapest: {cheapest}")
-    cut = [outcome.label for outcome in outcomes if outcome.tracker.total("rows") < rows]
-    if cut:
-        lines.append(f"stopped before the last row: {', '.join(cut)}; give it more --seconds or fewer --rows")
-    elif len(outcomes) > 1:
-        same = all(outcome.best == outcomes[0].best for outcome in outcomes)
-        lines.append("both runs gave the same results" if same else "THE RUNS DIFFER in their results")
-    lines.extend(event_line(event) for event in outcomes[0].events[-3:])
+def _remarks(race: Race, rates: dict[str, float], compared: int, correct: bool) -> list[str]:
+    _, static, adaptive = race.lanes
+    same = f"the same results in every batch; all three came to the first {compared} of {race.batches}"
+    lines = [same if correct else "THE RUNS DIFFER in their results"]
+    if rates["spark"] > 0:
+        over = (f"{rates[name] / rates['spark']:.1f}" for name in ("static", "adaptive"))
+        lines.append("over Spark's own join: {} times static, {} times adaptive".format(*over))
+    gain = rates["adaptive"] / rates["static"] if rates["static"] > 0 else 1.0
+    even = f"the busiest site has {static.busiest:.0%} of the work without adapting, {adaptive.busiest:.0%} with it"
+    if gain >= NOTICEABLE:
+        lines.append(f"adapting brings {gain:.2f} times the rate: {even}")
+    else:
+        lines.append(f"adapting changes the rate by {gain - 1:+.0%} here: {even}")
     return lines

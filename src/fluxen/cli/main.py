@@ -19,7 +19,7 @@ from fluxen.errors import FluxenError
 __all__ = ["main"]
 
 COMMANDS = {
-    "demo": "the main job on an embedded Spark, live in the terminal",
+    "demo": "one join under a shifting load: Spark's own, fluxen, and fluxen while it adapts",
     "run": "run a query described in a TOML file",
     "init": "write a commented query file with some input",
     "dashboard": "show queries live in a browser, from their checkpoints",
@@ -27,6 +27,7 @@ COMMANDS = {
     "bench": "measure against Spark's own operators on the same files",
     "figure": "reproduce a figure of a paper",
     "simulate": "run a policy on a simulated cluster",
+    "completion": "print a script that completes this command in a shell",
 }
 LABORATORY = ("bench", "figure")
 """Subcommands that another distribution, fluxen-lab, brings."""
@@ -57,17 +58,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser with the full arguments of the one command that was named."""
+    """The parser with the full arguments of the one command that was named, or of all that are to be completed."""
     parser = argparse.ArgumentParser(prog="fluxen", description="Adaptive stateful streaming for PySpark.")
     parser.add_argument("--version", action="version", version=f"fluxen {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     named = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
-        if name == named:
+        if name == named or (named == "completion" and _installed(name)):
             _command(name).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
+    parser.set_defaults(whole=parser)
     return parser
+
+
+def _installed(name: str) -> bool:
+    return name not in LABORATORY or bool(entry_points(group="fluxen.commands", name=name))
 
 
 def _command(name: str) -> Any:

@@ -1,8 +1,9 @@
 """The demo's input: offers of three banks, written as parquet files, one per bank and micro-batch.
 
 Most keys are rare and meet next to nothing. A handful of popular ones are a small share of the rows and nearly all of
-the results, and they are chosen so that most of them lie in the first half of the hash space: one site gets most of
-the work until groups move. The query over these files is in `fluxen.spark.offers`.
+the results. Half way others become popular: those of the first half lie in the first half of the hash space, with two
+exceptions, those of the second half in the second. So one of two sites has most of the work until groups move, and
+then the other one. The query over these files is in `fluxen.spark.offers`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ OFFERS = 4_000
 """kinds of offer (amount and date of payment) per currency"""
 RATE = 100
 """offers per bank and second of event time"""
-POPULAR_SHARE = 0.0033
+POPULAR_SHARE = 0.0027
 """of all rows, for each popular key"""
-POPULAR = (1, 2, 3, 6, 7, 8, 9, 11, 26, 29, 0, 4)
-"""the keys `_keys` prefers: ten of the first half of the hash space, two of the second, each in a group of its own"""
+POPULAR = (
+    (1, 2, 3, 6, 7, 8, 9, 11, 26, 29, 0, 4),
+    (5, 10, 12, 13, 14, 16, 17, 18, 19, 24, 35, 45),
+)
+"""the keys `_keys` prefers, by phase: ten of one half of the hash space, two of the other, each in its own group"""
 START = 1_767_258_000_000_000
 """event time of the first offer: 2026-01-01 09:00 UTC, in microseconds"""
 _FIRST_FILE = 1_700_000_000
@@ -44,6 +48,14 @@ class Offers:
     @property
     def per_file(self) -> int:
         return max(1, self.rows // (self.batches * len(BANKS)))
+
+    @property
+    def per_batch(self) -> int:
+        return self.per_file * len(BANKS)
+
+    def popular(self, batch: int) -> tuple[int, ...]:
+        """The keys that are popular in a micro-batch."""
+        return POPULAR[min(batch * len(POPULAR) // self.batches, len(POPULAR) - 1)]
 
 
 def write_offers(offers: Offers, directory: Path) -> int:
@@ -65,7 +77,7 @@ def offers_of(offers: Offers, bank: int, batch: int) -> pa.Table:
     """One bank's offers in one micro-batch, in order of event time."""
     size = offers.per_file
     rng = np.random.default_rng([offers.seed, bank, batch])
-    key = _keys(rng, size)
+    key = _keys(rng, size, offers.popular(batch))
     first = START + batch * size * 1_000_000 // RATE
     ts = first + np.sort(rng.integers(0, size * 1_000_000 // RATE, size))
     names = pa.array([f"broker-{number:03d}" for number in range(BROKERS)])
@@ -80,10 +92,10 @@ def offers_of(offers: Offers, bank: int, batch: int) -> pa.Table:
     )
 
 
-def _keys(rng: np.random.Generator, size: int) -> Ints:
+def _keys(rng: np.random.Generator, size: int, preferred: tuple[int, ...]) -> Ints:
     """(currency, offer) as one number, popular ones more often."""
     key = rng.integers(0, len(CURRENCIES) * OFFERS, size)
-    popular = rng.random(size) < POPULAR_SHARE * len(POPULAR)
-    chosen = np.array(POPULAR, dtype=np.int64)[rng.integers(0, len(POPULAR), size)]
+    popular = rng.random(size) < POPULAR_SHARE * len(preferred)
+    chosen = np.array(preferred, dtype=np.int64)[rng.integers(0, len(preferred), size)]
     keys: Ints = np.where(popular, chosen, key)
     return keys

@@ -1,6 +1,7 @@
 """What a terminal shows of a running query: a live view, or one line per epoch where there is no terminal.
 
-`Tracker` turns a run's epochs into numbers, `view` draws them; `fluxen demo` and `fluxen run` follow runs with both.
+`Tracker` turns a run's epochs into numbers, `view` draws them; `fluxen run` follows a run with both. What `fluxen demo`
+shows is in `fluxen.cli.lanes`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ POLL_SECONDS = 0.2
 SHOWN_SITES = 16
 SHOWN_EVENTS = 4
 _BAR = 28
+_PROTOCOLS = ("relocation", "mslb", "ptlb")
+"""kinds of events that are the steps of a move"""
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -32,8 +35,6 @@ class Seen:
 
     epoch: int
     rows: int
-    matches: int
-    """results of the first stage"""
     results: int
     seconds: float
     """between the end of the epoch before and this one's"""
@@ -46,12 +47,6 @@ class Seen:
     @property
     def rate(self) -> float:
         return self.rows / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def busiest(self) -> float:
-        """The busiest site's share of the first stage's work; 1 / sites when balanced."""
-        busy = [site["busy_seconds"] for site in self.sites]
-        return max(busy) / sum(busy) if sum(busy) > 0 else 0.0
 
 
 @dataclass(slots=True)
@@ -91,7 +86,6 @@ def _seen(entry: Json, seconds: float) -> Seen:
     return Seen(
         epoch=entry["epoch"],
         rows=entry["rows_in"],
-        matches=sum(site["rows_out"] for site in stage["sites"]),
         results=entry["results"],
         seconds=seconds,
         state_bytes=entry["state_bytes"],
@@ -107,17 +101,16 @@ def follow(
     console: Console,
     *,
     plain: bool,
-    seconds: float | None = None,
     asked: threading.Event | None = None,
 ) -> Tracker:
-    """Show `run` until it ends, or stop it after so many seconds, or when asked to; raises what ended it."""
+    """Show `run` until it ends, or stop it when asked to; raises what ended it."""
     tracker = Tracker(time.monotonic())
     if plain or not console.is_terminal:
         console.print(title, markup=False, highlight=False)
-        _poll(run, tracker, lambda fresh: _print(console, fresh), seconds, asked)
+        _poll(run, tracker, lambda fresh: _print(console, fresh), asked)
     else:
         with Live(view(title, tracker), console=console, refresh_per_second=8) as live:
-            _poll(run, tracker, lambda fresh: live.update(view(title, tracker)), seconds, asked)
+            _poll(run, tracker, lambda fresh: live.update(view(title, tracker)), asked)
     tracker.stopped = asked is not None and asked.is_set() and run.isActive
     if tracker.stopped:
         console.print("finishing the batch under way; press Ctrl-C again to stop at once", markup=False)
@@ -130,10 +123,8 @@ def _poll(
     run: Any,
     tracker: Tracker,
     show: Callable[[list[Seen]], object],
-    seconds: float | None,
     asked: threading.Event | None,
 ) -> None:
-    deadline = None if seconds is None else time.monotonic() + seconds
     ended = False
     while not ended:
         ended = run.awaitTermination(POLL_SECONDS)
@@ -142,9 +133,6 @@ def _poll(
             tracker.events = adaptations(run.events)
             show(fresh)
         if asked is not None and asked.is_set():
-            return
-        if not ended and deadline is not None and time.monotonic() > deadline:
-            run.stop()
             return
 
 
@@ -200,12 +188,12 @@ def _bars(seen: Seen) -> Table:
 
 
 def adaptations(events: Sequence[Json]) -> list[Json]:
-    """A run's events, each adaptation once: a relocation tells the steps of a move that has an event of its own.
+    """A run's events, each adaptation once: protocols tell the steps of a move that has an event of its own.
 
     >>> [event["kind"] for event in adaptations([{"kind": "move"}, {"kind": "relocation"}, {"kind": "spill"}])]
     ['move', 'spill']
     """
-    return [event for event in events if event.get("kind") != "relocation"]
+    return [event for event in events if event.get("kind") not in _PROTOCOLS]
 
 
 def event_line(event: Json) -> str:

@@ -57,7 +57,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     query = read_query(Path(args.file))
     if args.check:
-        print(f"{args.file}: {', '.join(query.sources)} -> {' -> '.join(query.steps)} -> {query.sink['format']}")
+        found = {"file": args.file, "sources": list(query.sources), "steps": query.steps, "sink": query.sink["format"]}
+        line = f"{args.file}: {', '.join(query.sources)} -> {' -> '.join(query.steps)} -> {query.sink['format']}"
+        print(json.dumps(found) if args.json else line)
         return 0
     refuse_if_held(Store(query.sink["checkpoint"]))  # before Spark takes its seconds to start
     console = Console(stderr=True, highlight=False, soft_wrap=True)

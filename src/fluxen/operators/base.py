@@ -164,6 +164,24 @@ class Operator(ABC):
     """A stateful operator: what it does with a batch, and its traits, which say what the engine may do with it.
 
     The defaults are those of an operator with one input that keeps rows for ever and emits each result once.
+
+    Example::
+
+        class Users(fx.Operator):  # every row's user; keeps nothing
+            schema = "user string"
+
+            def identity(self):
+                return {"operator": "users"}
+
+            def compact(self, side, tables, horizon):
+                return pa.concat_tables(tables)
+
+            def process(self, given):
+                (rows,), late = given.on_time()
+                yield rows.table.select(["user"])
+                return SiteOutput(late=late)  # of fluxen.operators.base
+
+        fx.stateful(clicks, by="user", operator=Users(), time="ts")
     """
 
     # ---- what it does

@@ -32,7 +32,12 @@ __all__ = ["HashPairPartitioner", "Partitioner"]
 
 
 class Partitioner(ABC):
-    """Builds the next partitioning function from the last; a frozen configuration."""
+    """Builds the next partitioning function from the last; a frozen configuration.
+
+    >>> from fluxen.partitioning import Frequencies, UniformHash
+    >>> int(UniformHash().build(None, Frequencies(), 4).lookup(np.arange(1000)).max())
+    3
+    """
 
     __slots__ = ()
 

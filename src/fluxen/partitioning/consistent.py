@@ -23,7 +23,12 @@ __all__ = ["ConsistentHash"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistentHash(Partitioner):
-    """A ring and no explicit mapping."""
+    """A ring and no explicit mapping.
+
+    Example::
+
+        query.adapt(partitioner=fx.ConsistentHash(replicas=500))
+    """
 
     replicas: int = 1000
     seed: int = 0

@@ -36,7 +36,12 @@ _ROUNDING = 1.0 - 1e-12  # an improvement smaller than this is rounding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readj(HashPairPartitioner):
-    """Explicit mappings by moves and swaps from where the keys are now."""
+    """Explicit mappings by moves and swaps from where the keys are now.
+
+    Example::
+
+        query.adapt(partitioner=fx.Readj())  # or partitioner="readj"
+    """
 
     moves_per_key: int = 5
 

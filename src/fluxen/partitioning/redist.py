@@ -27,7 +27,12 @@ __all__ = ["Redist"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redist(HashPairPartitioner):
-    """Explicit mappings by repeated best choice among all keys not yet placed."""
+    """Explicit mappings by repeated best choice among all keys not yet placed.
+
+    Example::
+
+        query.adapt(partitioner=fx.Redist(sigma=0.2))
+    """
 
     def place(self, placement: Placement) -> SiteArray:
         """A site for every tracked key."""

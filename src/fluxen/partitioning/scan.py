@@ -26,7 +26,12 @@ __all__ = ["Scan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan(HashPairPartitioner):
-    """Explicit mappings by one pass over the keys in decreasing frequency."""
+    """Explicit mappings by one pass over the keys in decreasing frequency.
+
+    Example::
+
+        query.adapt(partitioner=fx.Scan(alpha=1.1))
+    """
 
     def place(self, placement: Placement) -> SiteArray:
         """A site for every tracked key."""

@@ -41,6 +41,10 @@ class Slotted(Partitioner):
     slack   part of the tolerance alpha - 1 within which sites may differ; more slack, less migration
     fine    keys down to this part of delta may be mapped explicitly to close a gap
     bits    2**bits slots
+
+    Example::
+
+        query.adapt(partitioner=fx.Slotted(slack=0.5))
     """
 
     alpha: float = 1.2

@@ -22,7 +22,12 @@ __all__ = ["UniformHash"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformHash(Partitioner):
-    """Hash modulo the number of sites."""
+    """Hash modulo the number of sites.
+
+    Example::
+
+        query.adapt(partitioner=fx.UniformHash())
+    """
 
     seed: int = 0
     alpha: ClassVar[float] = math.inf

@@ -27,7 +27,12 @@ __all__ = ["Random"]
 
 
 class Random(Policy):
-    """Moves up to `moves` random groups to random other sites every `period` seconds."""
+    """Moves up to `moves` random groups to random other sites every `period` seconds.
+
+    Example::
+
+        query.adapt(policy=fx.Random(seed=1, period=10.0, moves=2))
+    """
 
     def __init__(self, *, seed: int = 0, period: float = 0.0, moves: int = 1) -> None:
         if period < 0 or moves < 1:

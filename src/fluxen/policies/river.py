@@ -33,6 +33,10 @@ class RiverDQ(Policy):
 
     gain       share of the slowest site's time that a change must be predicted to save
     smoothing  weight of the speeds known so far against those of the last batch, from 0 to below 1
+
+    Example::
+
+        query.adapt(policy=fx.RiverDQ(smoothing=0.8))
     """
 
     routes = True

@@ -17,7 +17,12 @@ __all__ = ["Static"]
 
 
 class Static(Policy):
-    """Suggests nothing."""
+    """Suggests nothing.
+
+    Example::
+
+        query.adapt(policy="static")
+    """
 
     relocates = False
 

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """A continuous query: an ordinary value until `writeStream...start()` runs it."""
+    """A continuous query: an ordinary value until `writeStream...start()` runs it.
+
+    Example::
+
+        query = fx.aggregate(clicks, by="site", n=fx.count()).where("n > 10").adapt(sites=2)
+        query.explain()
+        query.columns
+    """
 
     last: StagePlan
     """the stage whose results are the query's; it knows those that feed it"""
@@ -84,17 +91,31 @@ class Query:
 
         A column that is only renamed stays what it is: an event time of this stage's results is one for the next stage.
         A computed one is taken as a source's event time would be.
+
+        Example::
+
+            query.select("site", (F.col("n") * 2).alias("twice"))
         """
         return self._shaped("select", lambda rows: rows.select(*columns))
 
     def where(self, condition: str | Column) -> Query:
-        """Those results for which the condition holds, as DataFrame.where."""
+        """Those results for which the condition holds, as DataFrame.where.
+
+        Example::
+
+            query.where("n > 10")
+        """
         return self._shaped("where", lambda rows: rows.where(condition))
 
     filter = where
 
     def withColumn(self, name: str, column: Column) -> Query:
-        """The results with a column more, or another in its place, computed row by row, as DataFrame.withColumn."""
+        """The results with a column more, or another in its place, computed row by row, as DataFrame.withColumn.
+
+        Example::
+
+            query.withColumn("many", F.col("n") > 10)
+        """
         return self._shaped("withColumn", lambda rows: rows.withColumn(name, column))
 
     def _shaped(self, word: str, more: Shape) -> Query:
@@ -130,6 +151,11 @@ class Query:
         If `time` is an event time of the stage before (a join's `<input>_<time>`, the latest or earliest one of an
         aggregate, a window's start or end), under whatever name select() gave it, no result is late here. Any other
         column, a computed one too, is taken as a source's, less `lateness`.
+
+        Example::
+
+            pairs = fx.join({"a": clicks, "b": more_clicks}, on="user", time="ts", within="1 minute")
+            pairs.aggregate(by="a_site", time="a_ts", window="10 seconds", n=fx.count())
         """
         from fluxen.spark.words import aggregate
 
@@ -157,19 +183,35 @@ class Query:
         lateness: Length | None = None,
         ttl: Length | None = None,
     ) -> Query:
-        """`fx.distinct` over this query's results, in the same micro-batch; for `time` see `aggregate`."""
+        """`fx.distinct` over this query's results, in the same micro-batch; for `time` see `aggregate`.
+
+        Example::
+
+            pairs.distinct(by="user", time="a_ts", within="1 hour")
+        """
         from fluxen.spark.words import distinct
 
         return distinct(self, by, time, within=within, lateness=lateness, ttl=ttl)
 
     def union(self, *others: DataFrame | Query, time: str | None = None) -> Query:
-        """`fx.union` of this query's results and others, in the same micro-batch; for `time` see `aggregate`."""
+        """`fx.union` of this query's results and others, in the same micro-batch; for `time` see `aggregate`.
+
+        Example::
+
+            fx.distinct(clicks, by="user").union(more_clicks)
+        """
         from fluxen.spark.words import union
 
         return union(self, *others, time=time)
 
     def top(self, by: Keys, n: int, order: Order, time: str | None = None, **options: Any) -> Query:
-        """`fx.top` over this query's results, in the same micro-batch; for `time` see `aggregate`."""
+        """`fx.top` over this query's results, in the same micro-batch; for `time` see `aggregate`.
+
+        Example::
+
+            minutes = fx.aggregate(clicks, by="site", time="ts", window="1 minute", n=fx.count())
+            minutes.top(by="window", n=3, order=[("n", "desc")])
+        """
         from fluxen.spark.words import top
 
         return top(self, by, n, order, time, **options)
@@ -218,6 +260,10 @@ class Query:
         stages={1: {"policy": "active-disk", "memory_per_site": "1g"}}
                                     options of single stages, in place of the query's, by the number that explain()
                                     gives them; all but sites, partitions, clock and latency, which are the query's
+
+        Example::
+
+            query = query.adapt(sites=4, memory_per_site="256m").adapt(policy="flux-hybrid")
         """
         if not isinstance(balance, Unset):
             if not isinstance(move_protocol, Unset):
@@ -258,7 +304,14 @@ class Query:
 
     @property
     def writeStream(self) -> StreamWriter:
-        """Where the results go; from here on the query is complete, so options that lack something are refused."""
+        """Where the results go; from here on the query is complete, so options that lack something are refused.
+
+        Example::
+
+            run = query.writeStream.format("memory").queryName("busy").option("checkpointLocation", checkpoint).start()
+            run.processAllAvailable()
+            run.stop()
+        """
         from fluxen.spark.writer import StreamWriter
 
         check_complete([plan.stage.operator for plan in self.plans], self.options)

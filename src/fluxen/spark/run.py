@@ -43,7 +43,15 @@ _ERROR = re.compile(r"fluxen\.errors\.(\w+): (.*)")
 
 
 class Run:
-    """A started query."""
+    """A started query.
+
+    Example::
+
+        run = query.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint).start()
+        run.processAllAvailable()
+        run.epochs[-1]["rows_in"], run.epoch["stages"][0]["sites"], run.events
+        run.finish()
+    """
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from fluxen.errors import PlatformError
@@ -46,8 +47,12 @@ def session(
     `packages` are "kafka", "delta" and "iceberg": Spark fetches the connector for its own version when it starts.
 
     `settings` are Spark settings with dots as double underscores (`spark__executor__memory="2g"`), and win over
-    fluxen's own. A session that runs takes those that may change while it runs; the others must be what they are, or
-    one warning names them.
+    fluxen's own, as what `spark-submit` was given does. A session that runs takes those that may change while it runs;
+    the others must be what they are, or one warning names them.
+
+    Example::
+
+        spark = fx.session(master="local[2]", spark__sql__session__timeZone="UTC")
     """
     asked = {name.replace("__", "."): _text(value) for name, value in settings.items()}
     asked = settings_of(packages, pyspark.__version__, asked)
@@ -59,13 +64,23 @@ def session(
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app or "fluxen")
-    target = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    submitted = _submitted()
+    target = master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     builder = builder.master(target)
-    chosen = {**_SETTINGS, **local_disk(target)}
+    ours = {**_SETTINGS, **local_disk(target)}
+    chosen = {name: value for name, value in ours.items() if name not in submitted}
     chosen.update(asked)
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _submitted() -> dict[str, str]:
+    """The settings of `spark-submit`, which starts the JVM before Python; nothing where Python starts it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _text(value: Any) -> str:

@@ -105,6 +105,15 @@ def join(
     and bounds. "semi" gives each row of the first input that has a partner, once.
 
     Streaming inputs give a `Query`; static ones give the whole answer as a DataFrame.
+
+    Example::
+
+        paid = fx.join(
+            {"order": orders, "payment": payments},
+            on="id",
+            time={"order": "placed", "payment": "paid"},
+            between={("payment", "order"): ("0 seconds", "15 minutes")},
+        )
     """
     given = {name: _settled(_given(one, f"input {name!r}"), f"input {name!r}") for name, one in inputs.items()}
     static = [name for name, one in given.items() if one.plan is None and not one.df.isStreaming]
@@ -149,7 +158,14 @@ def aggregate(
     keywords included: aggregates={"time": fx.max("ts")}.
 
     With `ttl` a key's running value is forgotten when it has not been updated for that long, and of the last n rows
-    only those count that are at most that old; in event time or, without `time`, in the time of the batches."""
+    only those count that are at most that old; in event time or, without `time`, in the time of the batches.
+
+    Example::
+
+        busy = fx.aggregate(
+            clicks, by="site", time="ts", window="1 minute", n=fx.count(), users=fx.count("user", distinct=True)
+        )
+    """
     given = _settled(_streaming(stream, "the input of aggregate()"), "the input of aggregate()")
     words: dict[str, Any] = {"by": by, "time": time, "last": last, "window": window, "slide": slide, "emit": emit}
     words |= {"session": session, "lateness": lateness, "ttl": ttl}
@@ -177,7 +193,12 @@ def distinct(
 ) -> Query:
     """The first row of each key; with `within`, again the first row more than that after the last one kept.
 
-    `ttl` says the same, also for rows without event time, which go by the time of the batches they come in."""
+    `ttl` says the same, also for rows without event time, which go by the time of the batches they come in.
+
+    Example::
+
+        once = fx.distinct(clicks, by=["user", "site"], time="ts", within="10 minutes")
+    """
     given = _settled(_streaming(stream, "the input of distinct()"), "the input of distinct()")
     return _query([stream], distinct_stage(given, by, time, within, lateness, ttl))
 
@@ -206,6 +227,10 @@ def top(
     anew; in event time or, without `time`, in the time of the batches. With `closes`, one of the columns in `by` that
     is a timestamp or a window, a group goes when the watermark of `time` has passed that time, or the window's end;
     rows that come for it after that are late.
+
+    Example::
+
+        dearest = fx.top(orders, by="customer", n=3, order=[("amount", "desc"), "placed"])
     """
     given = _settled(_streaming(stream, "the input of top()"), "the input of top()")
     words = TopWords(by=by, n=n, order=order, time=time, closes=closes, lateness=lateness, ttl=ttl)
@@ -217,6 +242,10 @@ def union(*streams: DataFrame | Query, time: str | None = None, lateness: Length
 
     `time` is an event time that all of them have; a stage behind goes by it as far as the input has come that is
     behind the others. No row is late here. Streams alone are united as well by DataFrame.union, in Spark.
+
+    Example::
+
+        both = fx.union(clicks, more_clicks, time="ts").aggregate(by="site", n=fx.count())
     """
     given = [_streaming(one, f"input {number} of union()") for number, one in enumerate(streams, start=1)]
     return _query(streams, union_stage(given, time, lateness))
@@ -228,6 +257,10 @@ def stateful(stream: DataFrame | Query, by: Keys | None, operator: Any, time: st
 
     With `by=None` the code keeps no state and must not care which rows come together: rows are routed by what sites
     have time for (`RiverDQ`, unless `adapt` names another policy), not by what is in them.
+
+    Example::
+
+        gaps = fx.stateful(clicks, by="user", operator=Gaps(), time="ts")  # the class is in examples/own_operator.py
     """
     query = _query([stream], stateful_stage(_streaming(stream, "the input of stateful()"), by, time, operator))
     return query if by is not None else query.adapt(policy=RiverDQ())
@@ -241,6 +274,12 @@ def query(df: DataFrame, *, mode: Literal["append", "update"] = "append") -> Any
     writer, whenever they have changed. `fx.explain(df)` shows the stages. What cannot be run is refused here.
 
     Gives a `Query`; for a DataFrame that keeps no state something like one, whose `writeStream` is Spark's own.
+
+    Example::
+
+        clicks.withWatermark("ts", "10 seconds").createOrReplaceTempView("clicks")
+        df = spark.sql("SELECT site, window(ts, '1 minute') AS minute, count(*) AS n FROM clicks GROUP BY 1, 2")
+        query = fx.query(df).adapt(sites=2)
     """
     if not isinstance(df, DataFrame):
         connect = "connect" in type(df).__module__
@@ -260,5 +299,10 @@ def query(df: DataFrame, *, mode: Literal["append", "update"] = "append") -> Any
 
 
 def explain(df: DataFrame) -> None:
-    """Print what fluxen would run of a streaming DataFrame, and what Spark would."""
+    """Print what fluxen would run of a streaming DataFrame, and what Spark would.
+
+    Example::
+
+        fx.explain(clicks.withWatermark("ts", "10 seconds").dropDuplicatesWithinWatermark(["user", "site"]))
+    """
     query(df).explain()

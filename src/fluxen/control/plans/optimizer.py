@@ -166,6 +166,11 @@ class Optimizer:
               one that saves `gain` in the long run as well, and a quarter more if lately it did not save it twice over
 
     Where what was seen has hardly changed since a search that found nothing better, there is no other search.
+
+    Example::
+
+        tree = fx.join({"a": clicks, "b": more_clicks}, on="user", time="ts", within="1 minute", plan="tree")
+        tree.adapt(replan=fx.Optimizer(gain=0.3, cooldown=30.0))
     """
 
     def __init__(

@@ -38,6 +38,10 @@ class ActiveDisk(Policy):
                   `foresight` times as long
     threshold, gap, guarded  as in LazyDisk
     spill, victims, recency, inactive_after, unspill_below  as in LocalDisk
+
+    Example::
+
+        pairs.adapt(memory_per_site="256m", policy=fx.ActiveDisk(productivity=2.0))
     """
 
     spills = True

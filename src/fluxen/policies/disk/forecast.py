@@ -59,6 +59,10 @@ class ForecastDisk(Policy):
     inputs     of the join: the power by which results grow with state, plus one
     ahead      batches before sites run full at which the cluster makes room
     threshold, gap, guarded  as in LazyDisk
+
+    Example::
+
+        pairs.adapt(memory_per_site="256m", policy=fx.ForecastDisk(inputs=2))
     """
 
     spills = True

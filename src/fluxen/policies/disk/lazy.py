@@ -30,6 +30,10 @@ class LazyDisk(Policy):
     gap        seconds between two relocations, at least (tau_m)
     guarded    whether sawtooth memory and unlike sites are kept from relocating for ever; False for the paper's rule
     spill, victims, recency, inactive_after, unspill_below  as in LocalDisk
+
+    Example::
+
+        pairs.adapt(memory_per_site="256m", policy=fx.LazyDisk(threshold=0.8, gap=45.0))
     """
 
     spills = True

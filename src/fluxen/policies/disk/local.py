@@ -30,6 +30,10 @@ class LocalDisk(Policy):
     recency         rank by recent results instead of all results of the active generation
     inactive_after  seconds without a row after which a group counts as inactive
     unspill_below   share of its memory below which a site takes groups back; 0 for never
+
+    Example::
+
+        pairs.adapt(memory_per_site="256m", policy=fx.LocalDisk(victims="largest"))
     """
 
     spills = True

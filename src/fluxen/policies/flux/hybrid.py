@@ -33,7 +33,12 @@ twice as much once a placement has settled."""
 
 
 class FluxHybrid(Rounds):
-    """Memory first, load second; the settings are those of the two policies it consists of."""
+    """Memory first, load second; the settings are those of the two policies it consists of.
+
+    Example::
+
+        query.adapt(memory_per_site="256m", policy="flux-hybrid")
+    """
 
     def __init__(
         self,

@@ -57,6 +57,10 @@ class FluxLoad(Rounds):
     imbalance        ratio of two sites' utilizations from which on groups move between them
     groups_per_move  groups a pair moves in one round at most; the paper moves one, but between micro-batches moving
                      needs no pause, and a few larger steps are over sooner; one as long as the noise is not known
+
+    Example::
+
+        query.adapt(policy=fx.FluxLoad(imbalance=1.5))  # or policy="flux-load"
     """
 
     def __init__(

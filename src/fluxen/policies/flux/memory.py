@@ -43,7 +43,12 @@ _WORTH = 0.02
 
 
 class FluxMemory(Rounds):
-    """Moves groups from sites short of memory to sites with more of it; settings as in FluxLoad."""
+    """Moves groups from sites short of memory to sites with more of it; settings as in FluxLoad.
+
+    Example::
+
+        query.adapt(memory_per_site="256m", policy=fx.FluxMemory())
+    """
 
     needs_memory = True
 
