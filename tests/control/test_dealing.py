@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.contracts.operators import SCHEMA
 
 import fluxen.testing as ft
 from fluxen.control.moves import dealing
@@ -15,7 +16,6 @@ from fluxen.state.epoch import StageState
 from fluxen.state.routing import Routing
 from fluxen.state.segment import SegmentRef
 from fluxen.state.trees import Track
-from tests.contracts.operators import SCHEMA
 
 HOT = -(2**63) + 5
 """A key of group 0."""
@@ -64,8 +64,8 @@ def test_rows_that_wait_are_copied_as_stored_ones_are():
 
 def test_a_tree_keeps_what_combines_dealt_rows_where_it_is():
     operator = joined(plan="tree", inputs="abc")
-    sides = {found: side for found, side in operator.plans.sides.items()}
-    state = replace(STATE, segments=tuple(segment(str(found), side) for found, side in sides.items()))
+    sides = operator.plans.sides.items()
+    state = replace(STATE, segments=tuple(segment(str(found), side) for found, side in sides))
     copied = {name for name, *_ in views(dealing.begin(state, operator, HOT, 0, [0, 1]))}
     assert copied == {"(1,)", "(2,)", "(1, 2)"}
 

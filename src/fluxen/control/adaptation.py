@@ -244,7 +244,8 @@ class Adaptation:
     def _dealt(self, action: Action, state: StageState, now: float) -> StageState:
         """A key dealt over several sites, or together again."""
         asked = action.suggestion
-        assert isinstance(asked, Split | Merge) and self.operator is not None
+        assert isinstance(asked, Split | Merge)
+        assert self.operator is not None
         if isinstance(asked, Split):
             error = dealing.cannot_begin(state, self.operator, asked.key, asked.dealt, asked.sites)
         else:

@@ -27,7 +27,9 @@ def dealt(rows: DataFrame, routing: Routing, inputs: int) -> DataFrame:
         return rows
     content = [quoted(name) for name in hashable_columns(rows) if name not in (IN, H)]
     hashed = f"xxhash64({_SEED}L, {', '.join(content)})"
-    cases = " ".join(f"when {H} = cast('{family.h}' as bigint) then {_members(family, hashed)}" for family in routing.families)
+    cases = " ".join(
+        f"when {H} = cast('{family.h}' as bigint) then {_members(family, hashed)}" for family in routing.families
+    )
     exploded = f"explode(case when {IN} < 0 or {IN} >= {inputs} then array({H}) {cases} else array({H}) end) as {H}"
     return rows.selectExpr(*(exploded if name == H else quoted(name) for name in rows.columns))
 

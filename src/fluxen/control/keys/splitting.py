@@ -131,7 +131,9 @@ class Splitting:
         routing = state.routing
         if routing.sites < 2 or not self.ready:
             return None
-        whole = {h: g for h, g in routing.own_groups().items() if h not in {*routing.dealt().tolist(), *routing.retired}}
+        whole = {
+            h: g for h, g in routing.own_groups().items() if h not in {*routing.dealt().tolist(), *routing.retired}
+        }
         work = {h: self._sure(loads, g) for h, g in whole.items()} | dict(zip(keys.tolist(), costs.tolist()))
         total = float(loads.mean[WORK].sum())
         found: Split | None = None
@@ -159,7 +161,9 @@ class Splitting:
 
     def _enough(self, found: list[Way]) -> Way:
         """The fewest sites that bring nearly as much as the best number of them."""
-        return min((w for w in found if w.busiest <= found[0].busiest * (1 + ENOUGH)), key=lambda w: (w.sites, w.busiest))
+        return min(
+            (w for w in found if w.busiest <= found[0].busiest * (1 + ENOUGH)), key=lambda w: (w.sites, w.busiest)
+        )
 
     def _said(self, h: int, way: Way, work: float, total: float, routing: Routing, loads: GroupLoads) -> Split:
         here = int(routing.sites_of(routing.groups(np.array([h], dtype=np.int64)))[0])
@@ -185,7 +189,9 @@ class Splitting:
             self._below[family.h] = self._below[family.h] + 1 if whole < COOLED * mean or alone else 0
             if (self._below[family.h] >= PATIENT or alone) and not cannot_end(state, family.h):
                 sites = tuple(dict.fromkeys(routing.table[routing.members(family)].tolist()))
-                why = f"it would be {whole / max(mean, 1e-9):.0%} of a site's work" if not alone else "there is one site"
+                why = (
+                    f"it would be {whole / max(mean, 1e-9):.0%} of a site's work" if not alone else "there is one site"
+                )
                 return Merge(key=family.h, sites=sites, why=why)
         return None
 
@@ -208,7 +214,7 @@ class Splitting:
     def restore(self, state: Json) -> None:
         self._rows = {h: list(rows) for h, _, rows in state["rows"]}
         self._known = {h: known for h, known, _ in state["rows"]}
-        self._below = {h: batches for h, batches in state["below"]}
+        self._below = dict(state["below"])
         self._rested, self._patience = state["rested"]
 
 

@@ -5,10 +5,10 @@ first member, which is the key's own group. Every other member is given all rows
 wait, for the first one: the same files, listed once more, with the key's rows to be read under the member's hash. From
 then on a pair of rows meets where its dealt row is, and nowhere else.
 
-When it ends, the members' rows of the dealt input are listed as the key's own and the copies are forgotten. All members
-must have joined the same rows by then: none waits, none is in a generation on disk. A member's hash stays in the routing
-table, as that of a key without rows, until no file holds rows under it that would count for its ordinary group
-(`fluxen.control.moves.rerouting.returnable`).
+When it ends, the members' rows of the dealt input are listed as the key's own and the copies are forgotten. All
+members must have joined the same rows by then: none waits, none is in a generation on disk. A member's hash stays in
+the routing table, as that of a key without rows, until no file holds rows under it that would count for its ordinary
+group (`fluxen.control.moves.rerouting.returnable`).
 
 Who decides on families is `fluxen.control.keys.splitting`.
 """
@@ -164,9 +164,7 @@ def _without(refs: Sequence[SegmentRef], groups: Groups, unwritten: Groups, size
     return kept
 
 
-def _copied(
-    refs: Sequence[SegmentRef], family: Family, groups: Groups, kept: Sequence[int]
-) -> tuple[SegmentRef, ...]:
+def _copied(refs: Sequence[SegmentRef], family: Family, groups: Groups, kept: Sequence[int]) -> tuple[SegmentRef, ...]:
     """The entries and, of sides that are not `kept` where they are, views of the key's rows for every other member."""
     size = int(groups.max()) + 1
     views = [
