@@ -70,9 +70,9 @@ class Adaptation:
         limited = memory is not None and self.spillable
         # groups of all other operators take turns in memory
         self.rotates = memory is not None and operator is not None and not self.spillable
-        if limits is None:
-            deals = {} if operator is None else {"deals": operator.deals, "whole": operator.whole}
-            limits = Limits(rotation=self.rotates, generations=operator is None or self.spillable, **deals)
+        limits = limits or Limits(rotation=self.rotates, generations=operator is None or self.spillable)
+        if operator is not None:
+            limits = replace(limits, deals=operator.deals, whole=operator.whole)
         # events go to the checkpoint's log; what the manager itself keeps serves to count refusals that repeat
         self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits, kept=KEPT)
         # a policy that knows nothing of disks does not excuse a site from its memory

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from fluxen.arrays import Ints
 from fluxen.operators.base import Input
@@ -28,8 +27,8 @@ def _deal(rows: Input, family: Family) -> Input:
     mine = np.flatnonzero(rows.h == family.h)
     if len(mine) == 0:
         return rows
-    found = _content(rows.take(mine)) % np.uint64(len(family.members))
-    return _under(rows, mine, np.array(family.members, dtype=np.int64)[found.astype(np.int64)])
+    found = _content(rows.take(mine)) % len(family.members)
+    return _under(rows, mine, np.array(family.members, dtype=np.int64)[found])
 
 
 def _copy(rows: Input, family: Family) -> Input:
@@ -47,8 +46,8 @@ def _under(rows: Input, at: Ints, h: Ints) -> Input:
     return Input(hashes, rows.h2, rows.t, rows.table, rows.weight, rows.hidden)
 
 
-def _content(rows: Input) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _content(rows: Input) -> Ints:
     """A hash of each row's values, whatever came with it."""
-    columns = [rows.t.tolist(), *(column.to_pylist() for column in pa.table(rows.table).columns)]
-    digests = (hashlib.blake2b(repr(values).encode(), digest_size=8).digest() for values in zip(*columns))
-    return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+    columns = [rows.t.tolist(), *(column.to_pylist() for column in rows.table.columns)]
+    digests = (hashlib.blake2b(repr(values).encode(), digest_size=7).digest() for values in zip(*columns))
+    return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.int64)

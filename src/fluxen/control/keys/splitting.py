@@ -6,12 +6,13 @@ makes a part, of its rows it has all but the dealt ones as before. So the input 
 sites as bring most of the relief. What a key costs is what `fluxen.control.keys.loads` says.
 
 A split must relieve the busiest site by more than `RELIEF`, beyond chance, compared with the key alone at a site. The
-key is merged back when, whole, it would be less than `COOLED` of a site's mean load for `PATIENT` batches.
+key is merged back when, whole, it would have been less than `COOLED` of a site's mean work in `PATIENT` batches in a
+row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +21,10 @@ from fluxen.arrays import Floats, Ints, Json
 from fluxen.control.keys.hotkeys import CERTAIN
 from fluxen.control.keys.loads import BYTES, ROWS, WORK, GroupLoads
 from fluxen.control.moves.dealing import cannot_begin, cannot_end, family_of
+from fluxen.control.stats import per_group
 from fluxen.operators.base import Operator
 from fluxen.policies.base import Merge, Split
 from fluxen.state.epoch import StageState
-from fluxen.state.families import Family
 from fluxen.state.record import SiteRecord
 from fluxen.state.routing import Routing
 
@@ -111,10 +112,11 @@ class Splitting:
             self._known[h] = min(self._known.get(h, 0) + 1, 1000)
         self._rows = {h: rows for h, rows in self._rows.items() if h in came or (h in own and sum(rows) >= 1)}
         self._known = {h: self._known[h] for h in self._rows}
+        self._cool(routing, records, came)
 
     def proposed(self, state: StageState, loads: GroupLoads, keys: Ints, costs: Floats) -> Split | Merge | None:
         """What to change; `keys` are heavy ones without a group of their own, `costs` their work."""
-        return self._merge(state, loads) or self._split(state, loads, keys, costs)
+        return self._merge(state) or self._split(state, loads, keys, costs)
 
     @property
     def ready(self) -> bool:
@@ -180,27 +182,30 @@ class Splitting:
 
     # ---- one that is not any more
 
-    def _merge(self, state: StageState, loads: GroupLoads) -> Merge | None:
-        routing = state.routing
-        self._below = {family.h: self._below.get(family.h, 0) for family in routing.families}
+    def _cool(self, routing: Routing, records: Sequence[SiteRecord], came: Mapping[int, Floats]) -> None:
+        """Count batches in which a dealt key was little: in themselves, as what is smoothed remembers for long."""
+        if not routing.families:
+            self._below = {}
+            return
+        work = per_group(records, "arrived", routing.size) + per_group(records, "rows_out", routing.size)
+        below = {}
         for family in routing.families:
-            whole, mean = self._whole(family, routing, loads), float(loads.mean[WORK].sum()) / routing.sites
-            alone = len(set(routing.table[routing.members(family)].tolist())) == 1 and routing.sites == 1
-            self._below[family.h] = self._below[family.h] + 1 if whole < COOLED * mean or alone else 0
-            if (self._below[family.h] >= PATIENT or alone) and not cannot_end(state, family.h):
-                sites = tuple(dict.fromkeys(routing.table[routing.members(family)].tolist()))
-                why = (
-                    f"it would be {whole / max(mean, 1e-9):.0%} of a site's work" if not alone else "there is one site"
-                )
-                return Merge(key=family.h, sites=sites, why=why)
-        return None
+            rows = came.get(family.h, np.zeros(0))
+            copies = (len(family.members) - 1) * (float(rows.sum()) - (float(rows[family.dealt]) if len(rows) else 0.0))
+            whole = float(work[routing.members(family)].sum()) - copies
+            cool = whole < COOLED * (float(work.sum()) - copies) / routing.sites
+            below[family.h] = self._below.get(family.h, 0) + 1 if cool else 0
+        self._below = below
 
-    def _whole(self, family: Family, routing: Routing, loads: GroupLoads) -> float:
-        """The work of a dealt key, the copies of rows that it would not have otherwise left out."""
-        rows = self._rows.get(family.h, [])
-        rest = sum(rows) - (rows[family.dealt] if rows else 0.0)
-        work = float(loads.mean[WORK][routing.members(family)].sum())
-        return max(0.0, work - (len(family.members) - 1) * rest)
+    def _merge(self, state: StageState) -> Merge | None:
+        routing = state.routing
+        for family in routing.families:
+            cool = self._below.get(family.h, 0) >= PATIENT
+            if (cool or routing.sites == 1) and not cannot_end(state, family.h):
+                sites = tuple(dict.fromkeys(routing.table[routing.members(family)].tolist()))
+                why = f"for {PATIENT} batches it was less than {COOLED:.0%} of a site's mean work"
+                return Merge(key=family.h, sites=sites, why=why if cool else "there is one site")
+        return None
 
     # ---- across restarts
 

@@ -89,10 +89,9 @@ def cannot_end(state: StageState, h: int) -> str:
     if family is None:
         return f"key {h} is not dealt"
     groups = routing.members(family).tolist()
-    mine = set(groups)
-    if any(mine & _live(ref, routing.size) for ref in state.buffer):
+    if any(any(_counts(ref, groups)) for ref in state.buffer):
         return f"rows of key {h} wait"
-    if any(ref.kind == "generation" and mine & _live(ref, routing.size) for ref in state.segments):
+    if any(ref.kind == "generation" and any(_counts(ref, groups)) for ref in state.segments):
         return f"state of key {h} is on disk"
     return _under_way(state, groups, _base(routing, h))
 
@@ -109,7 +108,7 @@ def end(state: StageState, operator: Operator, h: int) -> StageState:
         return with_routing(state, state.routing.moved(groups, int(state.routing.table[groups[0]])))
     sides = operator.dealt_sides(family.dealt)
     size = state.routing.size
-    back = [view for ref in state.segments if ref.side in sides for view in _united(ref, family, groups, size)]
+    back = [view for ref in state.segments if ref.side in sides for view in _united(ref, family, groups)]
     table = state.routing.table.copy()
     table[groups[1:]] = table[_base(state.routing, h)]
     routing = replace(
@@ -149,8 +148,9 @@ def _under_way(state: StageState, groups: Iterable[int], base: int) -> str:
     return ""
 
 
-def _live(ref: SegmentRef, size: int) -> set[int]:
-    return set(np.flatnonzero(mask_of(ref.live, size)).tolist())
+def _counts(ref: SegmentRef, groups: Sequence[int]) -> list[bool]:
+    """For which of these groups the entry's rows count."""
+    return [any(low <= group < high for low, high in ref.live) for group in groups]
 
 
 def _without(refs: Sequence[SegmentRef], groups: Groups, unwritten: Groups, size: int) -> list[SegmentRef]:
@@ -166,23 +166,21 @@ def _without(refs: Sequence[SegmentRef], groups: Groups, unwritten: Groups, size
 
 def _copied(refs: Sequence[SegmentRef], family: Family, groups: Groups, kept: Sequence[int]) -> tuple[SegmentRef, ...]:
     """The entries and, of sides that are not `kept` where they are, views of the key's rows for every other member."""
-    size = int(groups.max()) + 1
     views = [
         _view(ref, family.h, member, group)
         for ref in refs
-        if ref.side not in kept and groups[0] in _live(ref, max(size, _end(ref)))
+        if ref.side not in kept and any(_counts(ref, (groups[0],)))
         for member, group in zip(family.members[1:], groups[1:].tolist())
     ]
     return (*refs, *(view for view in views if view is not None))
 
 
-def _united(ref: SegmentRef, family: Family, groups: Groups, size: int) -> list[SegmentRef]:
+def _united(ref: SegmentRef, family: Family, groups: Groups) -> list[SegmentRef]:
     """Views of the rows of members but the first as the key's own."""
-    live = _live(ref, size)
     views = [
         _view(ref, member, family.h, int(groups[0]))
-        for member, group in zip(family.members[1:], groups[1:].tolist())
-        if group in live
+        for member, counts in zip(family.members[1:], _counts(ref, groups[1:].tolist()))
+        if counts
     ]
     return [view for view in views if view is not None]
 
@@ -192,7 +190,3 @@ def _view(ref: SegmentRef, h: int, as_: int, group: int) -> SegmentRef | None:
     stored, shown = ref.read_as or (h, h)
     alone = ((group, group + 1),)
     return replace(ref, live=alone, written=alone, read_as=(stored, as_)) if shown == h else None
-
-
-def _end(ref: SegmentRef) -> int:
-    return max(high for _, high in ref.live)
