@@ -119,7 +119,7 @@ class Deals(Calm):
     """Keys dealt over several sites and together again, while sites come and go and the process dies anywhere."""
 
     routes = ("none", "none", "move", "rescale")
-    changes = ("deal",)
+    changes = ("none", "deal", "deal", "deal")
 
     def crash(self) -> int | None:
         return Histories.crash(self)

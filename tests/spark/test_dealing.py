@@ -23,7 +23,7 @@ SECOND = 1_000_000
 HOT = 7
 
 
-def hot_batches(batches: int, until: int, *, rows: tuple[int, int] = (300, 30), seed: int = 4) -> list[list[pa.Table]]:
+def hot_batches(batches: int, until: int, *, rows: tuple[int, int] = (100, 10), seed: int = 4) -> list[list[pa.Table]]:
     """Two inputs, a second of event time per batch; in the batches before `until` most rows are of one key."""
     rng = np.random.default_rng(seed)
 
