@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import fluxen.testing as ft
 from fluxen.control.memory import spilling
+from fluxen.control.moves import dealing
 from fluxen.control.moves.parallel_track import move_by_track
 from fluxen.operators.base import Operator
 from fluxen.site.context import SkewBuffer
@@ -34,7 +36,7 @@ class Histories:
     """Draws what happens at each batch: where it crashes, what moves, how often sites run."""
 
     routes: tuple[str, ...] = ("none", "move", "rescale", "isolate", "isolate", "return")
-    changes: tuple[str, ...] = ("none", "replan", "track", "both")
+    changes: tuple[str, ...] = ("none", "replan", "track", "both", "deal")
     """of what the operator's traits allow"""
 
     def __init__(self, data: Any) -> None:
@@ -99,10 +101,10 @@ class Histories:
 
         return change
 
-    def spill(self, operators: Sequence[Operator]) -> Change | None:
+    def spill(self, operators: Sequence[Operator], heavy: Sequence[int]) -> Change | None:
         """Random groups of stages that spill to disk, cleaned up or brought back, several of these at once."""
         kinds = self.data.draw(
-            st.lists(st.sampled_from(["spill", "spill", "cleanup", "unspill"]), max_size=3), label="memory"
+            st.lists(st.sampled_from(["spill", "spill", "cleanup", "unspill", "deal"]), max_size=3), label="memory"
         )
         if not kinds:
             return None
@@ -116,7 +118,10 @@ class Histories:
                 groups = rng.choice(
                     state.routing.size, size=int(rng.integers(1, state.routing.size + 1)), replace=False
                 )
-                if kind == "spill":
+                if kind == "deal":
+                    deals = stage == 0 and heavy and "deal" in self.changes
+                    state = dealing_anew(state, operators[stage], rng, heavy) if deals else state
+                elif kind == "spill":
                     state = spilling.spill(state, groups.tolist(), epoch)
                 elif kind == "cleanup":
                     state = spilling.cleanup(state, groups.tolist())
@@ -129,9 +134,10 @@ class Histories:
     def after(self, bench: ft.LocalEngine) -> None:
         """Called after each batch."""
 
-    def change(self, operators: Sequence[Operator]) -> Change | None:
-        """Another tree at some sites, and groups that move without their state while new rows go to both sites."""
-        kinds = ["none"]
+    def change(self, operators: Sequence[Operator], heavy: Sequence[int]) -> Change | None:
+        """Another tree at some sites, groups that move without their state while new rows go to both sites, and keys
+        dealt over several sites."""
+        kinds = ["none", "deal"] if heavy and any(one.deals for one in operators) else ["none"]
         plans, tracks = (operators[0].plans is not None), any(one.lifetime() is not None for one in operators)
         if plans:
             kinds += ["replan"]
@@ -144,6 +150,8 @@ class Histories:
 
         def change(stage: int, state: StageState, epoch: int) -> StageState:
             rng, operator = np.random.default_rng(seed + stage), operators[stage]
+            if kind == "deal" and stage == 0:
+                return dealing_anew(state, operator, rng, heavy)
             if kind in ("replan", "both") and state.trees is not None:
                 for site in rng.choice(state.routing.sites, size=int(rng.integers(1, state.routing.sites + 1))):
                     tree = random_tree(rng, list(range(operator.inputs)))
@@ -160,6 +168,24 @@ class Histories:
             return state
 
         return change
+
+
+def dealing_anew(state: StageState, operator: Operator, rng: np.random.Generator, heavy: Sequence[int]) -> StageState:
+    """Families that end, and others that begin, of the same key perhaps and with another input dealt."""
+    for family in state.routing.families:
+        if rng.random() < 0.6:
+            if why := dealing.cannot_end(state, family.h):
+                event(f"a family cannot end: {re.sub('[0-9-]+', '#', why)}")
+                continue
+            event("a family ends")
+            state = dealing.end(state, operator, family.h)
+    for h in rng.choice(heavy, size=2).tolist():
+        sites = rng.permutation(state.routing.sites)[: int(rng.integers(2, 4))].tolist()
+        dealt = int(rng.choice(operator.deals)) if operator.deals else 0
+        if not dealing.cannot_begin(state, operator, h, dealt, sites):
+            event("a family begins")
+            state = dealing.begin(state, operator, h, dealt, sites)
+    return dealing.tidied(state) if rng.random() < 0.7 else state
 
 
 def replay(
@@ -215,7 +241,7 @@ def _replay(
         heavy = case.stages[0].encode(0, inputs[0]).h.tolist() if can_isolate else []
         reroute, repeat = history.reroute(heavy), history.repeat()
         operators = [stage.stage.operator for stage in case.stages]
-        change = both(history.spill(operators) if spills else None, history.change(operators))
+        change = both(history.spill(operators, heavy) if spills else None, history.change(operators, heavy))
 
         def step(bench: ft.LocalEngine, n=number, i=inputs, r=reroute, c=change, k=repeat) -> None:
             bench.step(n, i, reroute=r, change=c, repeat=k)

@@ -115,6 +115,16 @@ class Isolates(Calm):
     routes = ("isolate", "isolate", "return")
 
 
+class Deals(Calm):
+    """Keys dealt over several sites and together again, while sites come and go and the process dies anywhere."""
+
+    routes = ("none", "none", "move", "rescale")
+    changes = ("none", "deal", "deal", "deal")
+
+    def crash(self) -> int | None:
+        return Histories.crash(self)
+
+
 class Rotates(Calm):
     def memory(self) -> int | None:
         return self.data.draw(st.sampled_from([1, 3_000]), label="memory of a site")
@@ -162,6 +172,7 @@ TRIALS = {
     "moves": Trial(history=Moves),
     "rescales": Trial(history=Rescales),
     "isolated keys": Trial(history=Isolates, applies=lambda operator: operator.divisible),
+    "dealt keys": Trial(history=Deals, applies=lambda operator: bool(operator.deals)),
     "spills": Trial(history=Calm, applies=lambda operator: operator.spills, spills=True),
     "turns in memory": Trial(history=Rotates, applies=lambda operator: not operator.spills),
     "replans": Trial(history=Replans, applies=lambda operator: operator.plans is not None),
@@ -216,6 +227,10 @@ def check_traits(operator: Operator) -> None:
     assert not operator.result_key or operator.emits == "update"
     assert operator.division in ("results", "windows", "keys")
     assert isinstance(operator.resources, Resources)
+    assert set(operator.deals) <= set(range(operator.inputs))
+    assert operator.divisible or not operator.deals
+    assert operator.deals or operator.whole
+    assert all(dealt in operator.dealt_sides(dealt) for dealt in operator.deals)
     life = operator.lifetime()
     assert life is None or life > 0
     assert all(isinstance(line, str) for line in operator.keeps("event time"))

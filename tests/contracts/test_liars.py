@@ -60,6 +60,8 @@ LIARS = {
     ),
     "forgets sessions that have not ended": ("sessions", "moves", lying(Sessions, horizons=never_again)),
     "forgets rows that count": ("top", "moves", lying(Top, horizons=never_again)),
+    "deals rows whose order matters": ("distinct", "dealt keys", lying(Distinct, deals=(0,))),
+    "deals rows that others ask for": ("outer join", "dealt keys", lying(OuterJoin, deals=(1,))),
     "can be divided": ("user code", "isolated keys", lying(Stateful, divisible=True)),
 }
 

@@ -19,6 +19,7 @@ from fluxen.control.manager import Manager
 from fluxen.control.memory.rotation import Memory, capacity_of, take_turns, with_disk
 from fluxen.control.memory.spilling import cleanup, observed, spill, unspill
 from fluxen.control.moves import copying as ahead
+from fluxen.control.moves import dealing
 from fluxen.control.moves.relocation import Relocations
 from fluxen.control.moves.rerouting import with_routing
 from fluxen.control.plans.replanning import StagePlans
@@ -28,11 +29,13 @@ from fluxen.partitioning import Partitioner
 from fluxen.policies import LocalDisk, Policy, Static, Stats
 from fluxen.policies.base import (
     Cleanup,
+    Merge,
     Move,
     Repartition,
     Replan,
     Rescale,
     Spill,
+    Split,
     Suggestion,
     Traits,
     Unspill,
@@ -69,6 +72,8 @@ class Adaptation:
         # groups of all other operators take turns in memory
         self.rotates = memory is not None and operator is not None and not self.spillable
         limits = limits or Limits(rotation=self.rotates, generations=operator is None or self.spillable)
+        if operator is not None:
+            limits = replace(limits, deals=operator.deals, whole=operator.whole)
         # events go to the checkpoint's log; what the manager itself keeps serves to count refusals that repeat
         self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits, kept=KEPT)
         # a policy that knows nothing of disks does not excuse a site from its memory
@@ -150,6 +155,9 @@ class Adaptation:
             if isinstance(action.suggestion, Spill | Unspill | Cleanup) and self.spillable:
                 state = self._to_or_from_disk(action, state, epoch, now)
                 continue
+            if isinstance(action.suggestion, Split | Merge):
+                state = self._dealt(action, state, now)
+                continue
             planned = self._planned(action, state, stats, records, epoch, now)
             if planned is None and self._copied(action, stats):
                 copying.append(action)  # the group stays where it is until its receiver has a copy
@@ -168,9 +176,12 @@ class Adaptation:
             else:
                 state = with_routing(state, self._carry_out(action, state.routing, stats, now))
         following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
-        anew = any(isinstance(one.suggestion, Rescale | Repartition) for one in actions)
+        anew = any(isinstance(one.suggestion, Rescale | Repartition | Split | Merge) for one in actions)
         if self.repartitioner is not None and not anew and not copying and not following.tracks:
-            following = self._rebalance(following, stats, now)
+            split = self._shared_out(following, stats, now)
+            following = self._rebalance(following, stats, now) if split is following else split
+        if following.routing.retired:
+            following = dealing.tidied(following)
         if self.repartitioner is not None:
             self.repartitioner.adopt(began, following.routing)
         if not self.rotates or self.memory is None:
@@ -252,6 +263,33 @@ class Adaptation:
             case Cleanup():
                 state = cleanup(state, suggestion.pgs, self._held)
         self.manager.finish(action.id, now)
+        return state
+
+    def _dealt(self, action: Action, state: StageState, now: float) -> StageState:
+        """A key dealt over several sites, or together again."""
+        asked = action.suggestion
+        assert isinstance(asked, Split | Merge)
+        assert self.operator is not None
+        if isinstance(asked, Split):
+            error = dealing.cannot_begin(state, self.operator, asked.key, asked.dealt, asked.sites)
+        else:
+            error = dealing.cannot_end(state, asked.key)
+        self.manager.finish(action.id, now, error=error)
+        if error:
+            return state
+        if isinstance(asked, Split):
+            return dealing.begin(state, self.operator, asked.key, asked.dealt, asked.sites)
+        return dealing.end(state, self.operator, asked.key)
+
+    def _shared_out(self, state: StageState, stats: Stats, now: float) -> StageState:
+        assert self.repartitioner is not None
+        proposal = self.repartitioner.shared_out(state)
+        if proposal is None:
+            return state
+        actions = self.manager.submit([proposal], stats, now)
+        self.repartitioner.splitting.answered(done=bool(actions))
+        for action in actions:
+            state = self._dealt(action, state, now)
         return state
 
     def _cleaned_in_time(self, state: StageState, now: float) -> StageState:

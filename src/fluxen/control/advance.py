@@ -248,8 +248,8 @@ def _left(refs: Sequence[SegmentRef], records: Sequence[SiteRecord], size: int) 
             consumed.setdefault(name, []).extend(live)
     kept = []
     for ref in refs:
-        if ref.name in consumed:
-            left = mask_of(ref.live, size) & ~mask_of(tuple(consumed[ref.name]), size)
+        if ref.id in consumed:
+            left = mask_of(ref.live, size) & ~mask_of(tuple(consumed[ref.id]), size)
             if not left.any():
                 continue
             ref = replace(ref, live=ranges(left))

@@ -14,11 +14,13 @@ import numpy as np
 from fluxen.errors import ConfigError
 from fluxen.policies.base import (
     Cleanup,
+    Merge,
     Move,
     Repartition,
     Replan,
     Rescale,
     Spill,
+    Split,
     Stats,
     Suggestion,
     Unspill,
@@ -37,6 +39,8 @@ class Limits:
     generations     the operator can push groups to disk and bring them back; off for those whose groups take turns
     rotation        the operator rotates on-disk groups through memory (Flux section 6), so a receiver may go beyond its
                     memory; off for joins, of whose groups only what is in memory needs memory at the receiver
+    deals           the inputs whose rows of one key may be dealt over several sites
+    whole           why rows of a key cannot be dealt where `deals` is empty
     """
 
     site_cooldown: float = 0.0
@@ -44,6 +48,8 @@ class Limits:
     headroom: float = 1.0
     rotation: bool = False
     generations: bool = True
+    deals: tuple[int, ...] = ()
+    whole: str = "its operator has not said that they may be dealt"
 
     def __post_init__(self) -> None:
         if self.site_cooldown < 0 or self.group_cooldown < 0 or not 0 < self.headroom <= 1:
@@ -71,6 +77,8 @@ def touches(suggestion: Suggestion) -> tuple[int, ...] | None:
             return (suggestion.donor, suggestion.receiver)
         case Spill() | Unspill() | Cleanup():
             return (suggestion.site,)
+        case Split() | Merge():
+            return suggestion.sites
         case Replan():
             return ()  # done between two batches, whatever else goes on at the site
         case Rescale() | Repartition():
@@ -81,7 +89,7 @@ def size_of(suggestion: Suggestion, stats: Stats) -> int:
     """Bytes of state the adaptation concerns, as far as the statistics tell."""
     if isinstance(suggestion, Repartition):
         rows = [stats.index(pg) for pg, _ in suggestion.placement]
-    elif isinstance(suggestion, Rescale | Replan):
+    elif isinstance(suggestion, Rescale | Replan | Split | Merge):
         return 0
     else:
         rows = [stats.index(pg) for pg in suggestion.pgs]
@@ -115,6 +123,8 @@ def _unknown(suggestion: Suggestion, stats: Stats) -> str | None:
             for pg, site in suggestion.placement:
                 if not 0 <= site < stats.sites:
                     return f"group {pg} would go to site {site}: the stage has sites 0..{stats.sites - 1}"
+            return None
+        case Split() | Merge():
             return None
     if not suggestion.pgs:
         return "names no partition group"
@@ -163,6 +173,9 @@ def _specific(suggestion: Suggestion, stats: Stats, busy: Busy, limits: Limits, 
                     return f"partition group {pg} has nothing on disk"
             if isinstance(suggestion, Unspill):
                 return _room(suggestion.site, size_of(suggestion, stats), stats, limits)
+        case Split():
+            if not limits.deals:
+                return f"rows of one key stay together: {limits.whole}"
         case Rescale():
             if suggestion.sites == stats.sites:
                 return f"the stage already has {stats.sites} sites"

@@ -31,6 +31,7 @@ from fluxen.engine.adapting import adaptations
 from fluxen.engine.loop import Clocks, Loop, Settings
 from fluxen.engine.options import AdaptOptions
 from fluxen.engine.runtime import EpochTask, Evaluation
+from fluxen.local.dealing import dealt
 from fluxen.operators.base import Input
 from fluxen.partitioning import Partitioner
 from fluxen.policies import Policy, Static
@@ -112,6 +113,7 @@ class LocalRuntime:
             for number, (feed, schema) in enumerate(zip(stage.stage.inputs, stage.inputs)):
                 given = next(sources, None) if feed.stage is None else results[feed.stage]
                 encoded.append(stage.encode(number, schema.empty_table() if given is None else given))
+            encoded = dealt(encoded, context.before.routing)
             parts = [
                 table
                 for site in range(context.before.routing.sites)

@@ -249,6 +249,23 @@ class Operator(ABC):
         return True
 
     @property
+    def deals(self) -> tuple[int, ...]:
+        """The inputs whose rows of one key may be dealt over several groups, if all of these get the others' rows.
+
+        Every result must then have exactly one row of the dealt input, and depend on no other of its rows.
+        """
+        return ()
+
+    @property
+    def whole(self) -> str:
+        """Why rows of one key cannot be dealt over several groups, where they cannot."""
+        return "its results depend on all rows of a key together"
+
+    def dealt_sides(self, dealt: int) -> tuple[int, ...]:
+        """The sides whose rows are dealt with those of this input; every group has all rows of the others."""
+        return (dealt,)
+
+    @property
     def flushes(self) -> bool:
         """Whether state rows become results when the watermark passes their time, also in a batch without rows."""
         return False

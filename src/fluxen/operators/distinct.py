@@ -49,6 +49,7 @@ class Distinct(Operator):
     """whether rows without event time count; if so, they come with the earliest time there is"""
     division = "keys"
     resources = Resources.of("CLL")
+    whole = "which row is the first one depends on their order"
 
     def identity(self) -> Json:
         return {"operator": "distinct", **self.described}

@@ -116,6 +116,7 @@ class Top(Operator):
     emits = "update"
     shadows = True
     resources = Resources.of("CLL")
+    whole = "which rows come first depends on all rows of the key"
 
     @property
     def result_key(self) -> tuple[str, ...]:

@@ -62,6 +62,17 @@ class Wrapped(Operator):
         return self.operator.divisible
 
     @property
+    def deals(self) -> tuple[int, ...]:
+        return self.operator.deals
+
+    @property
+    def whole(self) -> str:
+        return self.operator.whole
+
+    def dealt_sides(self, dealt: int) -> tuple[int, ...]:
+        return self.operator.dealt_sides(dealt)
+
+    @property
     def flushes(self) -> bool:
         return self.operator.flushes
 

@@ -26,6 +26,7 @@ __all__ = [
     "Floats",
     "HotKeys",
     "Ints",
+    "Merge",
     "Move",
     "Note",
     "Policy",
@@ -33,6 +34,7 @@ __all__ = [
     "Replan",
     "Rescale",
     "Spill",
+    "Split",
     "Stats",
     "Suggestion",
     "Traits",
@@ -114,9 +116,32 @@ class Repartition:
     why: str
 
 
-Suggestion: TypeAlias = Move | Spill | Unspill | Cleanup | Rescale | Replan | Repartition
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Deal one input's rows of a key over several sites; the other inputs' rows of it go to all of them."""
 
-_KINDS: dict[str, Any] = {c.kind: c for c in (Move, Spill, Unspill, Cleanup, Rescale, Replan, Repartition)}
+    kind: ClassVar[str] = "split"
+    key: int  # its hash
+    dealt: int
+    sites: tuple[int, ...]  # the first one keeps what there is
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Bring a key that was split together again."""
+
+    kind: ClassVar[str] = "merge"
+    key: int
+    sites: tuple[int, ...]
+    why: str
+
+
+Suggestion: TypeAlias = Move | Spill | Unspill | Cleanup | Rescale | Replan | Repartition | Split | Merge
+
+_KINDS: dict[str, Any] = {
+    c.kind: c for c in (Move, Spill, Unspill, Cleanup, Rescale, Replan, Repartition, Split, Merge)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +237,11 @@ def describe(suggestion: Suggestion) -> str:
             return f"{suggestion.kind} {_named(suggestion.pgs)} at site {suggestion.site}"
         case Rescale():
             return f"rescale to {suggestion.sites} sites"
+        case Split():
+            places = ", ".join(map(str, suggestion.sites))
+            return f"split key {suggestion.key}: rows of input {suggestion.dealt} dealt over sites {places}"
+        case Merge():
+            return f"merge key {suggestion.key} from sites {', '.join(map(str, suggestion.sites))}"
         case Replan():
             return f"replan site {suggestion.site} as {suggestion.tree}"
         case Repartition():

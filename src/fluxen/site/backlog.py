@@ -259,7 +259,7 @@ class Backlog:
             for run in arrival.runs:
                 done = run.mine & ~self._waits(arrival.epoch)
                 if done.any():
-                    found.append((run.ref.name, ranges(done)))
+                    found.append((run.ref.id, ranges(done)))
         return found
 
     def kept(self) -> Iterator[tuple[int, pa.Table, tuple[tuple[int, int], ...]]]:

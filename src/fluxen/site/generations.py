@@ -181,7 +181,7 @@ class Generations:
         return concat_sorted([part.read(first, last, self._before.routing) for part in parts], "_h", "_t")
 
     def _consume(self, parts: Sequence[SegmentSlice]) -> None:
-        self.consumed.extend((part.ref.name, ranges(part.groups)) for part in parts)
+        self.consumed.extend((part.ref.id, ranges(part.groups)) for part in parts)
 
     def _name(self, side: int) -> str:
         self._written += 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fluxen.arrays import MIN_TIME, Floats, Ints, Json
+from fluxen.arrays import MIN_TIME, Floats, Ints, Json, Mask
 from fluxen.operators.base import Input, SiteInput, SiteOutput
 from fluxen.operators.join.observe import combined
 from fluxen.site.backlog import Backlog
@@ -46,19 +46,27 @@ class PieceTotals:
         for tables, table in zip(self.state, output.state):
             if table is not None and table.num_rows:
                 tables.append(table)
-        for number, late in enumerate(output.late):
+        rows_late = dict(enumerate(output.late))
+        processed = 0
+        for number, rows in enumerate(given.inputs):
+            copied = given.routing.copied(number, rows.h)
+            self._count(rows, given.routing, copied)
+            processed += rows.rows
+            if copied is not None:
+                processed -= int(copied.sum())
+                rows_late[number] = rows_late.get(number, 0) - int((rows.t[copied] < given.late_before[number]).sum())
+        for number, late in rows_late.items():
             self.late[number] += late
         self.distinct += output.distinct
         self.dropped_sides.update(output.dropped_sides)
         self.observed = with_work(combined(self.observed, output.observed), [self.observed, output.observed])
         if output.rows_out is not None:
             self.rows_out += output.rows_out
-        for rows in given.inputs:
-            self._count(rows, given.routing)
-        if processed := sum(rows.rows for rows in given.inputs):
+        if processed:
             self.delays[waited] = self.delays.get(waited, 0) + processed
 
-    def _count(self, rows: Input, routing: Routing) -> None:
+    def _count(self, rows: Input, routing: Routing, copied: Mask | None) -> None:
+        """Copies that every member of a family needs are work, but no rows of the source."""
         if len(rows.h) == 0:
             return
         groups = routing.groups(rows.h)
@@ -66,6 +74,8 @@ class PieceTotals:
         self.worked += worked
         if rows.weight is not None:
             worked = np.bincount(groups, weights=rows.weight, minlength=routing.size).astype(np.int64)
+        if copied is not None:
+            worked = worked - np.bincount(groups[copied], minlength=routing.size)
         self.rows_in += worked
 
 
@@ -105,7 +115,7 @@ def reported(context: SiteContext, site: int, received: list[Input], done: Seque
             for side in range(max(operator.inputs, operator.sides))
         ],
         groups=_group_stats(context, done),
-        heavy=_heavy(done, counted) if context.track_heavy else HeavyKeys(),
+        heavy=_heavy(done, counted, bool(operator.deals)) if context.track_heavy else HeavyKeys(),
         rows_out=sum(part.rows_out + part.rows_owed for part in done),
         rows_owed=sum(part.rows_owed for part in done),
         swapped_bytes=own.swapped_bytes,
@@ -134,7 +144,7 @@ def _side_stats(
         return SideStats(state_rows=state_rows, state_bytes=state_bytes)
     held = done[0].backlog.held(side)  # of copies nothing waits
     return SideStats(
-        rows_in=sum(part.share.inputs[side].rows for part in counted),
+        rows_in=sum(_rows_in(part, side) for part in counted),
         distinct=sum(part.totals.distinct for part in counted) if side == 0 else 0,
         late=sum(part.totals.late[side] for part in counted),
         max_time=max(_times(received), default=None),
@@ -144,6 +154,13 @@ def _side_stats(
         waiting_bytes=held.bytes,
         waiting_since=held.since,
     )
+
+
+def _rows_in(part: ShareReport, side: int) -> int:
+    """Rows of the source that came with the batch."""
+    rows = part.share.inputs[side]
+    copied = part.routing.copied(side, rows.h)
+    return rows.rows if copied is None else rows.rows - int(copied.sum())
 
 
 def _times(rows: Input) -> list[int]:
@@ -180,16 +197,20 @@ def _rank(context: SiteContext, part: ShareReport, held: Floats, groups: Ints) -
     return ranked((results.recent if context.recency else results.output)[groups], held[groups])
 
 
-def _heavy(done: Sequence[ShareReport], counted: Sequence[ShareReport]) -> HeavyKeys:
-    """The keys with most rows of the source, how many came here of them, and what their state takes."""
-    inputs = [given for part in counted for given in part.share.inputs]
-    hashes: Ints = np.concatenate([given.h for given in inputs])
+def _heavy(done: Sequence[ShareReport], counted: Sequence[ShareReport], by_input: bool) -> HeavyKeys:
+    """The keys with most rows of the source, how many came here of them, and what their state takes.
+
+    Members of a family are one key.
+    """
+    routing = done[0].routing
+    inputs = [(number, given) for part in counted for number, given in enumerate(part.share.inputs)]
+    hashes: Ints = np.concatenate([routing.heads(given.h) for _, given in inputs])
     keys, arrived = np.unique(hashes, return_counts=True)
     rows = arrived
-    if any(given.weight is not None for given in inputs):
-        ones = (np.ones(len(given.h), dtype=np.int64) if given.weight is None else given.weight for given in inputs)
+    ones = np.concatenate([_stands_for(number, given, routing) for number, given in inputs])
+    if routing.families or any(given.weight is not None for _, given in inputs):
         at = np.searchsorted(keys, hashes)
-        rows = np.bincount(at, weights=np.concatenate(list(ones)), minlength=len(keys)).astype(np.int64)
+        rows = np.bincount(at, weights=ones, minlength=len(keys)).astype(np.int64)
     top = np.sort(np.argsort(rows, kind="stable")[::-1][:HEAVY_KEYS])
     top = top[rows[top] > 1]
     held = np.zeros(len(top))
@@ -198,9 +219,25 @@ def _heavy(done: Sequence[ShareReport], counted: Sequence[ShareReport]) -> Heavy
         for run in (run for side in part.runs for run in side):
             low, high = run.lookup(keys[top], groups)
             held += (high - low) * (run.ref.bytes / max(run.ref.rows, 1))
+    each: list[list[int]] = []
+    if by_input and len(top):
+        count = len(done[0].share.inputs)
+        at = np.minimum(np.searchsorted(keys[top], hashes), len(top) - 1)
+        of = np.concatenate([np.full(len(given.h), number) for number, given in inputs])
+        mine = np.flatnonzero(keys[top][at] == hashes)
+        found = np.bincount(at[mine] * count + of[mine], weights=ones[mine], minlength=len(top) * count)
+        each = found.astype(np.int64).reshape(len(top), count).tolist()
     return HeavyKeys(
         key=keys[top].tolist(),
         rows=rows[top].tolist(),
         arrived=arrived[top].tolist(),
         bytes=held.astype(np.int64).tolist(),
+        inputs=each,
     )
+
+
+def _stands_for(number: int, rows: Input, routing: Routing) -> Ints:
+    """Rows of the source that each row is: none for the copies of other members."""
+    count = np.ones(len(rows.h), dtype=np.int64) if rows.weight is None else rows.weight
+    copied = routing.copied(number, rows.h)
+    return count if copied is None else np.where(copied, 0, count)

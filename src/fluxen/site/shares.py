@@ -141,6 +141,7 @@ def _view(before: StageState, site: int, tracks: tuple[Track, ...]) -> TrackRout
         table=table,
         explicit=np.zeros(0, dtype=np.int64),
         explicit_groups=np.zeros(0, dtype=np.int32),
+        families=routing.families,
         tracks=tracks,
     )
 

@@ -46,7 +46,7 @@ class StateWriter:
     def drop(self, sides: Iterable[int]) -> None:
         """Forget all that is stored of these sides."""
         for side in sides:
-            self.consumed += [(run.ref.name, ranges(run.mine)) for run in self.runs[side]]
+            self.consumed += [(run.ref.id, ranges(run.mine)) for run in self.runs[side]]
             self.runs[side] = []
 
     def append(self, state: list[list[pa.Table]]) -> None:
@@ -104,6 +104,7 @@ class StateWriter:
         return self.context.operator.compact(side, kept, min(horizon, since[side]))
 
     def merge(self) -> None:
+        self._forget_empty()
         horizons = self._horizons()
         limit = merge_limit(self.context.before, self.site, self.context.merge_limit)
         for side in range(self.context.operator.sides):
@@ -116,6 +117,13 @@ class StateWriter:
             if self.context.operator.shadows:
                 self._renew(side, horizons[side], limit)
 
+    def _forget_empty(self) -> None:
+        """Let go of views of files without a row of their key: only a site finds out."""
+        for side in self.runs:
+            empty = [run for run in side if run.ref.read_as is not None and len(run.segment.h) == 0]
+            self.consumed += [(run.ref.id, ranges(run.mine)) for run in empty]
+            side[:] = [run for run in side if run not in empty]
+
     def _renew(self, side: int, horizon: int, limit: int) -> None:
         """Rewrite groups of runs too large to be merged as a whole, where more rows are outdated than count.
 
@@ -127,8 +135,8 @@ class StateWriter:
         if sum(self._size(run)[1] for run in runs) <= limit:
             return  # `due` takes care of them
         for groups in self._outdated(runs, limit):
-            names = {run.ref.name for run in runs}
-            self._rewrite(side, [run for run in self.runs[side] if run.ref.name in names], groups, horizon)
+            names = {run.ref.id for run in runs}
+            self._rewrite(side, [run for run in self.runs[side] if run.ref.id in names], groups, horizon)
 
     def _outdated(self, runs: list[SortedRun], limit: int) -> Iterator[Mask]:
         """Groups to rewrite, as many at a time as `limit` bytes hold."""
@@ -150,10 +158,10 @@ class StateWriter:
         """These groups' rows of all these runs in one new run; of the others each run keeps what it has."""
         parts = [replace(run, mine=run.mine & groups, whole=False) for run in runs if (run.mine & groups).any()]
         merged = self._compact(side, [part.rows(self.context.before.routing) for part in parts], horizon)
-        self.consumed += [(part.ref.name, ranges(part.mine)) for part in parts]
-        names = {part.ref.name for part in parts}
+        self.consumed += [(part.ref.id, ranges(part.mine)) for part in parts]
+        names = {part.ref.id for part in parts}
         left = [
-            replace(run, mine=run.mine & ~groups, whole=False) if run.ref.name in names else run
+            replace(run, mine=run.mine & ~groups, whole=False) if run.ref.id in names else run
             for run in self.runs[side]
         ]
         self.runs[side] = [run for run in left if run.mine.any()]
@@ -197,7 +205,7 @@ class StateWriter:
             if run.ref.name in fresh:
                 self.context.store.delete(run.ref.name)
             else:
-                self.consumed.append((run.ref.name, ranges(run.mine)))
+                self.consumed.append((run.ref.id, ranges(run.mine)))
         self.runs[side] = [run for run in self.runs[side] if run not in runs]
         if merged.num_rows:
             span = (min(run.ref.first_epoch for run in runs), max(run.ref.last_epoch for run in runs))

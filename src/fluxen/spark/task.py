@@ -20,6 +20,7 @@ from fluxen.site.context import SiteContext
 from fluxen.site.task import run_site
 from fluxen.site.wire import Wire, decode, rechunk
 from fluxen.spark import allocator
+from fluxen.spark.deal import dealt
 from fluxen.spark.route import SITE, Pins, marked_site_expression, sites_expression
 
 
@@ -61,6 +62,7 @@ def cache_directory(environment: Mapping[str, str], otherwise: str) -> str:
 def run_stage(routed: DataFrame, wire: Wire, job: SiteContext, schema: st.StructType, pins: Pins) -> DataFrame:
     """The results of one stage for one micro-batch, from its rows with marker rows among them."""
     routing = job.before.routing
+    routed = dealt(routed, routing, len(wire.inputs))
     site = marked_site_expression(routing)
     if job.before.tracks:  # rows of a group that moves by parallel track go to more than one site
         site, routed = SITE, routed.selectExpr("*", f"{sites_expression(job.before)} as {SITE}")

@@ -185,7 +185,7 @@ def left_on_disk(before: Sequence[SegmentRef], after: Sequence[SegmentRef], size
     kept: dict[tuple[str, int], Mask] = {}
     for ref in after:
         if ref.kind == "generation":  # a file is listed once for each of the generations that were made one
-            known = kept.setdefault((ref.name, ref.generation), np.zeros(size, dtype=np.bool_))
+            known = kept.setdefault((ref.id, ref.generation), np.zeros(size, dtype=np.bool_))
             known |= mask_of(ref.live, size)
     had, has = np.zeros(size), np.zeros(size)
     for ref in before:
@@ -193,7 +193,7 @@ def left_on_disk(before: Sequence[SegmentRef], after: Sequence[SegmentRef], size
             live = mask_of(ref.live, size)
             rows = ref.rows / max(int(live.sum()), 1)
             had[live] += rows
-            still = kept.get((ref.name, ref.generation))
+            still = kept.get((ref.id, ref.generation))
             if still is not None:
                 has[live & still] += rows
     return np.divide(has, had, out=np.zeros(size), where=had > 0)

@@ -29,6 +29,7 @@ from fluxen.state.segment import (
     publish,
     require_version,
     time_range,
+    under,
 )
 from fluxen.state.store import Store, damaged
 
@@ -105,9 +106,14 @@ class PackedSegment:
             raise DamagedError(damaged(path, str(error))) from None
         require_version(described.get("version"), path)
         self._index: Ints = np.array(described["batches"], dtype=np.int64).reshape(-1, 3)
+        self._held: tuple[int, pa.Table] | None = None
+        self._read_as = ref.read_as
         self.counts: Ints = np.array(described["groups"], dtype=np.int64)
         """rows per ordinary partition group"""
-        self._held: tuple[int, pa.Table] | None = None
+        if ref.read_as is not None:
+            stored, h = ref.read_as
+            self.counts = np.zeros(len(self.counts), dtype=np.int64)
+            self.counts[base_group(np.array([h]), len(self.counts))] = self._stored(stored, stored).num_rows
 
     @property
     def row_bytes(self) -> float:
@@ -131,6 +137,12 @@ class PackedSegment:
 
     def read(self, first: int, last: int) -> pa.Table:
         """The rows whose hash is in [first, last]."""
+        if self._read_as is None:
+            return self._stored(first, last)
+        stored, h = self._read_as
+        return under(self._stored(stored, stored), h) if first <= h <= last else self.schema.empty_table()
+
+    def _stored(self, first: int, last: int) -> pa.Table:
         overlapping = np.flatnonzero((self._index[:, 0] <= last) & (self._index[:, 1] >= first))
         tables = [self._batch(int(number)) for number in overlapping]
         if not tables:

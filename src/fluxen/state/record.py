@@ -69,6 +69,8 @@ class HeavyKeys:
     """rows as they came to the site: what the key costs it"""
     bytes: list[int] = field(default_factory=list)
     """state in memory: the key's rows times the mean row of each file, as for groups"""
+    inputs: list[list[int]] = field(default_factory=list)
+    """per key, `rows` by input; empty where keys cannot be dealt over several groups"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

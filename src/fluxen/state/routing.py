@@ -4,7 +4,8 @@ Spark evaluates the same two functions as SQL expressions in `fluxen.spark.route
 
 A partition group is a contiguous interval of key hashes: group = floor((h + 2^63) / 2^64 * P), computed on the upper
 32 bits. So rows sorted by hash are sorted by group as well, a group is one slice of a segment, and neither an index
-nor a second sort key is needed. Heavy keys can have explicit groups of their own, numbered from P upwards.
+nor a second sort key is needed. Heavy keys can have explicit groups of their own, numbered from P upwards. A key that
+is dealt over several sites has a family of them (`fluxen.state.families`).
 
 >>> r = Routing.even(partitions=4, sites=2)
 >>> r.groups(np.array([-(2**63), -1, 0, 2**63 - 1])).tolist()
@@ -22,6 +23,7 @@ import numpy as np
 
 from fluxen.arrays import Groups, Ints, Json, Mask
 from fluxen.errors import ConfigError
+from fluxen.state.families import Family
 
 MAX_PARTITIONS = 4096
 MAX_SITES = 4096
@@ -71,6 +73,10 @@ class Routing:
     explicit: Ints
     """sorted key hashes that have a group of their own; the i-th has group `explicit_groups[i]`"""
     explicit_groups: Groups
+    families: tuple[Family, ...] = ()
+    """keys whose rows are dealt over several groups; every member's hash is explicit"""
+    retired: tuple[int, ...] = ()
+    """hashes of members of families that have ended, as long as files may hold rows under them; explicit as well"""
 
     @staticmethod
     def even(*, partitions: int, sites: int) -> Routing:
@@ -148,6 +154,9 @@ class Routing:
             table[group] = site
             room[site] -= 1
         table[self.partitions :] = self.table[self.partitions :] % sites
+        for family in self.families:  # one after the other from where the first one is, so that they stay apart
+            groups = self.members(family)
+            table[groups] = (table[groups[0]] + np.arange(len(groups))) % sites
         return replace(self, sites=sites, table=table)
 
     def isolated(self, h: int, site: int) -> Routing:
@@ -181,6 +190,30 @@ class Routing:
         """Key hash -> group of the keys that have one of their own."""
         return dict(zip(self.explicit.tolist(), self.explicit_groups.tolist()))
 
+    # ---- families
+
+    def members(self, family: Family) -> Groups:
+        """The groups of a family, that of the key itself first."""
+        return self.groups(np.array(family.members, dtype=np.int64))
+
+    def dealt(self) -> Ints:
+        """The hashes of all members of families."""
+        return np.array([h for family in self.families for h in family.members], dtype=np.int64)
+
+    def heads(self, h: Ints) -> Ints:
+        """The keys' own hashes: those of members of families told apart no longer."""
+        if not self.families:
+            return h
+        found = h.copy()
+        for family in self.families:
+            found[np.isin(h, family.members)] = family.h
+        return found
+
+    def copied(self, number: int, h: Ints) -> Mask | None:
+        """Which of these rows of an input are there a second time, as every member of a family needs them."""
+        others = [member for family in self.families if family.dealt != number for member in family.members[1:]]
+        return np.isin(h, others) if others else None
+
     def to_json(self) -> Json:
         return {
             "partitions": self.partitions,
@@ -188,6 +221,8 @@ class Routing:
             "table": self.table.tolist(),
             "explicit": self.explicit.tolist(),
             "explicit_groups": self.explicit_groups.tolist(),
+            "families": [family.to_json() for family in self.families],
+            "retired": self.retired,
         }
 
     @staticmethod
@@ -198,4 +233,6 @@ class Routing:
             table=np.array(data["table"], dtype=np.int32),
             explicit=np.array(data["explicit"], dtype=np.int64),
             explicit_groups=np.array(data["explicit_groups"], dtype=np.int32),
+            families=tuple(Family.from_json(family) for family in data.get("families", ())),
+            retired=tuple(data.get("retired", ())),
         )

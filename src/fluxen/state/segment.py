@@ -28,6 +28,8 @@ from fluxen.state.store import Store, checksum, damaged, missing
 
 VERSION = 1
 H, H2, T = "_h", "_h2", "_t"
+BY_TIME = "_by_time"
+"""Column of some operators' state: the segment's row numbers in the order of their times."""
 _METADATA = b"fluxen"
 _OFFSETS = b"fluxen.offsets"
 _BLOCK = 1 << 20
@@ -61,6 +63,8 @@ class SegmentRef:
     written: tuple[tuple[int, int], ...] | None = None
     """ranges of groups the file may hold rows of, whether or not they still count; as `live` unless something else is
     said. A group that is not among them has no row here, so making it live brings nothing back"""
+    read_as: tuple[int, int] | None = None
+    """only the rows of the first key hash, to be read as the second's; a file may be listed once for each of these"""
 
     def __post_init__(self) -> None:
         if (self.kind == "generation") != (self.generation > 0):
@@ -68,14 +72,22 @@ class SegmentRef:
         if self.written is None:
             object.__setattr__(self, "written", self.live)
 
+    @property
+    def id(self) -> str:
+        """What tells the entries of one file apart, but for those of several generations."""
+        return self.name if self.read_as is None else f"{self.name}@{self.read_as[0]}:{self.read_as[1]}"
+
     def to_json(self) -> Json:
         data = {name: getattr(self, name) for name in self.__slots__}
+        if self.read_as is None:
+            del data["read_as"]
         return {**data, "written": None if self.written == self.live else self.written}
 
     @staticmethod
     def from_json(data: Json) -> SegmentRef:
-        written = data["written"]
-        return SegmentRef(**{**data, "live": _spans(data["live"]), "written": written and _spans(written)})
+        written, read_as = data["written"], data.get("read_as")
+        spans = {"live": _spans(data["live"]), "written": written and _spans(written)}
+        return SegmentRef(**{**data, **spans, "read_as": read_as and (read_as[0], read_as[1])})
 
 
 def _spans(data: list[list[int]]) -> tuple[tuple[int, int], ...]:
@@ -220,7 +232,26 @@ def _version(path: str) -> tuple[str, int, int]:
 def open_segment(store: Store, ref: SegmentRef) -> Segment:
     """Map a segment, checking its checksum the first time this process sees it."""
     source, path = open_file(store, ref, lambda path: pa.memory_map(path, "r"))
-    return _decode(source, path)
+    found = _decode(source, path)
+    return found if ref.read_as is None else _view(found, *ref.read_as)
+
+
+def _view(whole: Segment, stored: int, h: int) -> Segment:
+    """The rows of one key hash as those of another, which is all that is made anew of them."""
+    low, high = (int(np.searchsorted(whole.h, stored, side=side)) for side in ("left", "right"))
+    table = under(whole.table.slice(low, high - low), h)
+    if BY_TIME in table.column_names:
+        order = column(whole.table, BY_TIME)
+        mine = order[(order >= low) & (order < high)] - low
+        table = table.set_column(table.column_names.index(BY_TIME), BY_TIME, pa.array(mine.astype(order.dtype)))
+    partitions = len(whole.offsets) - 1
+    found = column(table, H)
+    return Segment(table=table, h=found, t=column(table, T), offsets=_group_offsets(found, partitions))
+
+
+def under(table: pa.Table, h: int) -> pa.Table:
+    """The rows, in layout of a segment, with one key hash for all."""
+    return table.set_column(table.column_names.index(H), H, pa.array(np.full(table.num_rows, h, dtype=np.int64)))
 
 
 def open_file(store: Store, ref: SegmentRef, how: Callable[[str], pa.NativeFile]) -> tuple[pa.NativeFile, str]:

@@ -81,7 +81,7 @@ def visible(refs: Sequence[SegmentRef], routing: Routing, site: int) -> list[Seg
     """The segments a site must open, oldest rows first: not those of generations on disk."""
     owned = routing.owned(site)
     mine = [ref for ref in refs if ref.kind != "generation" and any(owned[low:high].any() for low, high in ref.live)]
-    return sorted(mine, key=lambda ref: (ref.last_epoch, ref.first_epoch, ref.name))
+    return sorted(mine, key=lambda ref: (ref.last_epoch, ref.first_epoch, ref.id))
 
 
 def open_runs(

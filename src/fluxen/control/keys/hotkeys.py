@@ -98,7 +98,7 @@ class HotKeys:
     def cold(self, routing: Routing) -> Ints:
         """Isolated keys that were not worth it when they were judged last."""
         keys = np.array(self._cold, dtype=np.int64)
-        return keys[np.isin(keys, routing.explicit)]
+        return keys[np.isin(keys, routing.explicit) & ~np.isin(keys, routing.dealt())]
 
     def frequent(self, routing: Routing) -> Ints:
         """Keys without a group of their own that are frequent, and not by chance."""

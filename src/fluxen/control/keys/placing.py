@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,13 +72,7 @@ def table_of(routing: Routing, heavy: Ints, places: Groups, sites: int) -> Routi
     """The table with groups in their places; keys that are elsewhere than theirs get groups of their own."""
     size = routing.size
     room = MAX_EXPLICIT - len(routing.explicit)
-    following = Routing(
-        partitions=routing.partitions,
-        sites=sites,
-        table=places[:size].astype(np.int32),
-        explicit=routing.explicit,
-        explicit_groups=routing.explicit_groups,
-    )
+    following = replace(routing, sites=sites, table=places[:size].astype(np.int32))
     bases = base_group(heavy, routing.partitions)
     apart = (places[size:] >= 0) & (places[size:] != places[bases])
     for at in np.flatnonzero(apart)[: max(room, 0)].tolist():

@@ -20,7 +20,7 @@ any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ from fluxen.arrays import Floats, Groups, Ints, Json
 from fluxen.control.keys.hotkeys import CERTAIN, HEAVY_SHARE, HotKeys
 from fluxen.control.keys.loads import BYTES, ROWS, WORK, GroupLoads, balanced, key_loads, memory_alpha
 from fluxen.control.keys.placing import TRACKED, Items, group_keys, none, per_site, table_of
+from fluxen.control.keys.splitting import Splitting, spread
 from fluxen.control.moves.rerouting import returnable
 from fluxen.operators.base import Operator
 from fluxen.partitioning import Frequencies, HashPair, Loads, Partitioner, Resources, Ring, UniformFunction
+from fluxen.policies.base import Merge, Split
 from fluxen.state.epoch import StageState
 from fluxen.state.record import SiteRecord
 from fluxen.state.routing import Routing, base_group
@@ -72,6 +74,7 @@ class Repartitioner:
         self.resources = balanced(Resources.of("LLL") if operator is None else operator.resources)
         self.loads = GroupLoads()
         self.hot = HotKeys()
+        self.splitting = Splitting(operator)
         self._rested, self._patience = 0, PATIENCE
         self._tried = 0.0  # stretch at the last attempt in vain
         self._promised: tuple[float, float] | None = None  # stretch before and as predicted
@@ -86,6 +89,7 @@ class Repartitioner:
         past = self.loads.past
         self.loads.observe(routing, records)
         self.hot.observe(routing, records, past)
+        self.splitting.observe(routing, records, past)
         self._rested += 1
 
     def adopt(self, before: Routing, after: Routing) -> None:
@@ -101,6 +105,7 @@ class Repartitioner:
         for at, h in enumerate(fresh.tolist()):
             base = int(base_group(fresh[at : at + 1], after.partitions)[0])
             self.loads.split(new[h], base, {name: float(costs[name][at]) for name in costs})
+        spread(before, after, self.loads)
 
     # ---- what to do about it
 
@@ -108,13 +113,7 @@ class Repartitioner:
         """The table of a query that has seen no rows."""
         keys = group_keys(np.arange(routing.size, dtype=np.int64))
         placed = self.partitioner.build(None, Frequencies(), routing.sites).lookup(keys)
-        return Routing(
-            partitions=routing.partitions,
-            sites=routing.sites,
-            table=placed.astype(np.int32),
-            explicit=routing.explicit,
-            explicit_groups=routing.explicit_groups,
-        )
+        return replace(routing, table=placed.astype(np.int32))
 
     def rescaled(self, routing: Routing, sites: int, *, isolate: bool = True) -> Routing:
         """The table of a new function for `sites` sites; without `isolate`, no group changes but its site."""
@@ -131,6 +130,13 @@ class Repartitioner:
             return None
         self._check_promise(routing)
         return self._rebalanced(routing, capacity) or self._returned(state)
+
+    def shared_out(self, state: StageState) -> Split | Merge | None:
+        """A key to be dealt over several sites, or one that need not be any more."""
+        if not self.divisible or not self.loads.seen:
+            return None
+        heavy = self._heavy(state.routing) if self.splitting.ready else none()
+        return self.splitting.proposed(state, self.loads, heavy, self._costs(state.routing, heavy)[WORK])
 
     def _returned(self, state: StageState) -> Proposal | None:
         """The table without the keys that have cooled down and can go back."""
@@ -302,6 +308,7 @@ class Repartitioner:
         return {
             "loads": self.loads.to_dict(),
             "hot": self.hot.to_dict(),
+            "splitting": self.splitting.snapshot(),
             "rested": self._rested,
             "patience": self._patience,
             "tried": self._tried,
@@ -313,5 +320,7 @@ class Repartitioner:
             return  # of an earlier version: a few batches tell it all again
         self.loads = GroupLoads.from_dict(state["loads"])
         self.hot = HotKeys.from_dict(state["hot"])
+        if "splitting" in state:
+            self.splitting.restore(state["splitting"])
         self._rested, self._patience, self._tried = state["rested"], state["patience"], state["tried"]
         self._promised = None if state["promised"] is None else (state["promised"][0], state["promised"][1])

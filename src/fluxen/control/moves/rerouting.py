@@ -39,6 +39,7 @@ def with_routing(state: StageState, routing: Routing) -> StageState:
     back = returnable(state, gone)
     routing = _kept(old, routing, gone[~np.isin(gone, back)])
     routing = _numbered(state, routing)
+    routing = replace(routing, retired=tuple(h for h in routing.retired if h in routing.explicit))
     folded = _pairs(old, back)
     fresh = _pairs(routing, routing.explicit[~np.isin(routing.explicit, old.explicit)])
     trees = None if state.trees is None else state.trees.routed(old, routing)
@@ -60,9 +61,13 @@ def with_routing(state: StageState, routing: Routing) -> StageState:
 
 
 def returnable(state: StageState, keys: Ints) -> Ints:
-    """Which of these heavy keys can go back to their ordinary groups without a row being lost or coming back."""
+    """Which of these heavy keys can go back to their ordinary groups without a row being lost or coming back.
+
+    Those dealt over several groups have to be one again first (`fluxen.control.moves.dealing`).
+    """
     routing = state.routing
     possible = []
+    keys = keys[~np.isin(keys, routing.dealt())]
     for key, (group, base) in zip(keys.tolist(), _pairs(routing, keys)):
         if _free(state, group, base) and all(_alike(refs, group, base) for refs in (state.segments, state.buffer)):
             possible.append(key)

@@ -70,6 +70,7 @@ class LastRows(Operator):
     """microseconds for which a row counts"""
     shadows = True
     resources = Resources.of("CLL")
+    whole = "which rows are the last ones depends on their order"
 
     @property
     def values(self) -> list[str]:

@@ -42,6 +42,7 @@ class Running(Operator):
     emits = "update"
     shadows = True
     resources = Resources.of("CLL")
+    whole = "rows of a key are combined before they travel, so it comes as a row or two per task"
 
     @property
     def result_key(self) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class Sessions(Operator):
     flushes = True
     shadows = True
     resources = Resources.of("CLL")
+    whole = "which session a row belongs to depends on the rows around it"
 
     def identity(self) -> Json:
         return {"operator": "aggregate", "form": "session", **self.described}

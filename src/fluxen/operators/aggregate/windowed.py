@@ -75,6 +75,7 @@ class Windowed(Operator):
     """the input's event-time column"""
     division = "windows"
     resources = Resources.of("CLL")
+    whole = "rows of a key are combined before they travel, so it comes as a row or two per task"
 
     @property
     def emits(self) -> Emit:

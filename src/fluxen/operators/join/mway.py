@@ -120,6 +120,10 @@ class Join(Operator):
     def sides(self) -> int:
         return len(self.names)
 
+    @property
+    def deals(self) -> tuple[int, ...]:
+        return tuple(range(self.inputs))
+
     @cached_property
     def reach(self) -> Bounds:
         return closure(self.low)

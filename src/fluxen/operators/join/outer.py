@@ -35,15 +35,13 @@ from fluxen.operators.join.reduction import Slice, at_least, since, slices
 from fluxen.operators.join.tightest import closure
 from fluxen.operators.kernels import concat_sorted, hash_slices, portion, sort_order
 from fluxen.partitioning import Resources
-from fluxen.state.segment import H2, H, SegmentRef, T, column
+from fluxen.state.segment import BY_TIME, H2, H, SegmentRef, T, column
 from fluxen.state.sorted_run import SortedRun
 
 __all__ = ["HOWS", "How", "OuterJoin", "OuterShape", "closing_bounds", "preserved"]
 
 How = Literal["left", "right", "full", "semi", "anti"]
 HOWS: tuple[How, ...] = get_args(How)
-BY_TIME = "_by_time"
-"""Column of state whose rows will be closed: the segment's row numbers in the order of their times."""
 CLOSE_ROWS = 1 << 18
 """Rows closed at a time, about."""
 _PRESERVED: dict[str, tuple[bool, bool]] = {
@@ -122,6 +120,15 @@ class OuterJoin(Operator):
     @property
     def preserved(self) -> tuple[bool, bool]:
         return preserved(self.how)
+
+    @property
+    def deals(self) -> tuple[int, ...]:
+        """Only rows that come out whether or not they have a partner: of the others every group has all there are."""
+        return {"left": (0,), "right": (1,), "full": (), "semi": (0,), "anti": (0,)}[self.how]
+
+    @property
+    def whole(self) -> str:
+        return "rows of both inputs come out alone, and whether one does depends on all rows of the other"
 
     @cached_property
     def reach(self) -> Bounds:

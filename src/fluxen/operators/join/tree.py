@@ -65,6 +65,9 @@ class TreeJoin(Join):
     def sides(self) -> int:
         return len(self.sets)
 
+    def dealt_sides(self, dealt: int) -> tuple[int, ...]:
+        return tuple(side for side, found in enumerate(self.sets) if dealt in found)
+
     def identity(self) -> Json:
         return {"operator": "join", "plan": "tree", **self.described}
 
