@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fluxen.policies.base import Move, Repartition, Replan, Rescale, Suggestion
+from fluxen.policies.base import Merge, Move, Repartition, Replan, Rescale, Split, Suggestion
 
 __all__ = ["HORIZON", "MARGIN", "Candidate", "choose"]
 
@@ -57,7 +57,7 @@ class Candidate:
             match suggestion:
                 case Move():
                     found |= {suggestion.donor, suggestion.receiver}
-                case Rescale() | Repartition():
+                case Rescale() | Repartition() | Split() | Merge():
                     return None
                 case Replan():
                     continue

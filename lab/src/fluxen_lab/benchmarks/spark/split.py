@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import fluxen as fx
-from fluxen.operators.base import Results, SiteInput
+from fluxen.operators.base import Results, SiteInput, SiteOutput
 from fluxen.operators.wrapped import Wrapped
 from fluxen.policies import Policy, Stats
 from fluxen.policies.base import Repartition
@@ -53,7 +53,8 @@ class Clocked(Wrapped):
                 table = next(results)
             except StopIteration as end:
                 spent += time.process_time() - began
-                return replace(end.value, observed={**end.value.observed, "work": {"processor_seconds": spent}})
+                output: SiteOutput = end.value
+                return replace(output, observed={**output.observed, "work": {"processor_seconds": spent}})
             spent += time.process_time() - began
             yield table
 
