@@ -133,8 +133,10 @@ def policy_of(**options: Any) -> Any:
     return made.manager.policy
 
 
-def test_a_query_that_names_no_policy_gets_auto_and_static_is_static():
-    assert isinstance(policy_of(), Auto)
+def test_auto_is_asked_for_by_name_or_by_the_number_of_sites():
+    assert isinstance(policy_of(), Static)
+    assert isinstance(policy_of(policy="auto"), Auto)
+    assert isinstance(policy_of(sites="auto"), Auto)
     assert isinstance(policy_of(policy="static"), Static)
     assert isinstance(policy_of(policy=fx.FluxLoad()), FluxLoad)
 

@@ -243,8 +243,8 @@ class Query:
                                     it; None for no limit
         policy="flux-load"          what moves and spills: an object (fx.FluxLoad(imbalance=1.5)), a name, a name with
                                     settings ({"name": "flux-load", "imbalance": 1.5}), or a policy of your own by its
-                                    path ("my_package.my_module:MyPolicy"); by default fx.Auto(), which prices what
-                                    could be done next; fx.Static() for no adaptation
+                                    path ("my_package.my_module:MyPolicy"); "auto" prices what
+                                    could be done next; None for no adaptation
         partitioner="readj"         which site owns which key, in the same ways; None for contiguous hash ranges
         placement=(0.6, 0.2, 0.2)   share of the partition groups that each site starts with; None for equal shares
         time_budget="2 seconds"     how long a site may work on a batch; further rows wait in the skew buffer

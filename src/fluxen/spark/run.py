@@ -31,7 +31,6 @@ from fluxen.engine.options import AdaptOptions
 from fluxen.engine.progress import shown
 from fluxen.errors import CheckpointError, ConfigError, FluxenError
 from fluxen.spark.limits import Sizing
-from fluxen.spark.memory import memory_per_site
 from fluxen.spark.query import Query
 from fluxen.spark.runtime import SparkRuntime
 from fluxen.spark.sinks.base import FormatSink, Sink
@@ -72,7 +71,7 @@ class Run:
             stages,
             store,
             self._runtime,
-            adaptations(stages, query.options, cores=_cores(query), memory=_memory(query), remote=not store.shared),
+            adaptations(stages, query.options, cores=_cores(query), remote=not store.shared),
             _settings(query, name or ""),
         )
         self._failure: BaseException | None = None
@@ -367,14 +366,6 @@ def _cores(query: Query) -> int:
     """How many tasks Spark runs at once."""
     cores: int = query.spark.sparkContext.defaultParallelism
     return cores
-
-
-def _memory(query: Query) -> int | None:
-    """Bytes of state per site where the user has not said, and it could go to disk."""
-    spills = any(plan.stage.operator.spills for plan in query.plans)
-    if query.options.memory is not None or not spills:
-        return None
-    return memory_per_site(query.spark, query.options.first_sites(_cores(query)))
 
 
 def _ours(text: str) -> FluxenError | None:
