@@ -7,7 +7,9 @@ import pytest
 
 from fluxen.cli.main import main
 from fluxen.cli.query_file import read_query
+from fluxen.engine.options import AdaptOptions
 from fluxen.errors import FluxenError
+from fluxen.policies import FluxMemory
 
 WHOLE = """
 name = "cheapest"
@@ -56,6 +58,15 @@ def test_a_file_says_everything_a_query_needs(tmp_path: Path) -> None:
     assert [str(aggregate) for aggregate in query.aggregates.values()] == ["count()", "min(a_v)"]
     assert query.sink["checkpoint"] == "file:///elsewhere"
     assert query.steps == ["join", "aggregate"]
+
+
+def test_stages_have_options_of_their_own_by_number(tmp_path: Path) -> None:
+    own = "[adapt.stages.2]\npolicy = { name = 'flux-memory', imbalance = 1.5 }\nmemory_per_site = '1m'\n[sink]"
+    options = AdaptOptions(**read_query(write(tmp_path, WHOLE.replace("[sink]", own))).adapt)
+    assert options.at(0).memory is None
+    assert (type(options.at(1).policy), options.at(1).memory) == (FluxMemory, 1 << 20)
+    with pytest.raises(FluxenError, match=r"\[adapt.stages.2\] policy 'flux-moon' is not known"):
+        read_query(write(tmp_path, WHOLE.replace("[sink]", own.replace("flux-memory", "flux-moon"))))
 
 
 def test_top_comes_last_and_has_its_order_as_pairs_or_columns_by_themselves(tmp_path: Path) -> None:

@@ -129,7 +129,8 @@ def query(on: set[str]) -> tuple[list[ft.LocalStage], int, Callable[[list[list[p
 
 def options(on: set[str]) -> dict[str, Any]:
     """Of a `LocalEngine` on which these mechanisms are at work."""
-    made: dict[str, Any] = {"sites": 4 if on == {"moves", "copies"} else 2, "partitions": 8}
+    several = on in ({"moves", "copies"}, {"tracks", "spills"})  # of which one batch does both
+    made: dict[str, Any] = {"sites": 4 if several else 2, "partitions": 8}
     if on & {"moves", "tracks", "copies"}:
         # the next partitioning function waits until moves that take several batches have ended
         made["policy"] = lambda: Later(seed=3, period=0.5, moves=made["sites"] // 2, since=4.0 if "keys" in on else 0.0)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
+import fluxen as fx
 from fluxen.testing import feeds, oracle
 from tests.aggregate_cases import aggregate_cases
 from tests.cases import Case, distinct_cases, join_cases
@@ -32,7 +33,7 @@ FEW = examples(
 )
 
 
-def replay(spark: Any, case: Case, history: Any) -> list[str]:
+def replay(spark: Any, case: Case, history: Any, **adapted: Any) -> list[str]:
     """Run the case, stopping after some batches and going on with another number of sites."""
     sink = Collected()
     inputs = {name: [batch[i] for batch in case.batches] for i, name in enumerate("abcde"[: len(case.batches[0])])}
@@ -42,7 +43,7 @@ def replay(spark: Any, case: Case, history: Any) -> list[str]:
             given_now = {name: tables[:upto] for name, tables in inputs.items()}
             streams = feeds(spark, given_now, Path(directory) / "input")
             sites = history.draw(st.integers(1, 3), label="sites")
-            query = case.query(list(streams.values())).adapt(sites=sites, partitions=8)
+            query = case.query(list(streams.values())).adapt(sites=sites, partitions=8, **adapted)
             writer = query.writeStream.foreachBatch(sink).option("checkpointLocation", f"{directory}/checkpoint")
             last = upto == len(case.batches)
             writer.option("endOfInput", case.ends and last).trigger(availableNow=True).start().awaitTermination()
@@ -87,3 +88,22 @@ def test_distinct_on_spark_equals_the_oracle(spark, case, history):
 @given(case=join_cases(plan="tree"), history=st.data())
 def test_trees_on_spark_equal_the_oracle(spark, case, history):
     assert replay(spark, case, history) == case.expected()
+
+
+def at_once(draw: Any, case: Case) -> dict[str, Any]:
+    """Groups that move at random, and whatever else goes with that."""
+    protocols = ["mslb", *(["ptlb"] if all(one.stage.operator.lifetime() for one in case.stages) else [])]
+    return {
+        "policy": fx.Random(seed=draw(st.integers(0, 99)), moves=1),
+        "move_protocol": draw(st.sampled_from(protocols)),
+        "partitioner": draw(st.sampled_from([None, "slotted"])),
+        "memory_per_site": draw(st.sampled_from([None, "4k", "40k"])),
+        "time_budget": draw(st.sampled_from([None, "5 milliseconds"])),
+    }
+
+
+@examples(5, phases=[Phase.explicit, Phase.generate], database=None)
+@given(data=st.data())
+def test_everything_at_once_on_spark_equals_the_oracle(spark, data):
+    case = data.draw(st.one_of(join_cases(steady=True), join_cases(plan="tree"), distinct_cases()))
+    assert replay(spark, case, data, **at_once(data.draw, case)) == case.expected()

@@ -215,6 +215,21 @@ def test_options_of_inputs_are_kept_unless_they_differ(bids):
         fx.join({"a": one, "b": other}, on="k")
 
 
+def test_options_of_stages_go_by_the_numbers_that_explain_gives_them(bids, capsys):
+    mine = {1: {"memory_per_site": "1m", "policy": "flux-memory"}}
+    one = fx.distinct(bids, by="k").adapt(sites=2, stages=mine)
+    query = one.aggregate(by="k", n=fx.count())
+    query.explain()
+    said = capsys.readouterr().out.splitlines()
+    assert said[1].startswith("stage 1 (distinct)")
+    assert said[2] == "  by itself: memory_per_site 1m, policy FluxMemory"
+    assert fx.join({"a": one, "b": bids}, on="k").options.at(0).memory == 1 << 20
+    with pytest.raises(ConfigError, match="numbers, which change here"):
+        fx.join({"a": fx.distinct(bids, by="v"), "b": one}, on="k")
+    with pytest.raises(ConfigError, match="the query has 2"):
+        _ = query.adapt(stages={3: {"policy": None}}).writeStream
+
+
 # ---- results of any name
 
 

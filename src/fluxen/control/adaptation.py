@@ -255,13 +255,14 @@ class Adaptation:
 
     def _to_or_from_disk(self, action: Action, state: StageState, epoch: int, now: float) -> StageState:
         suggestion = action.suggestion
+        held = _padded(self._held, state.routing.size)
         match suggestion:
             case Spill():
-                state = spill(state, suggestion.pgs, epoch, self._held)
+                state = spill(state, suggestion.pgs, epoch, held)
             case Unspill():
                 state = unspill(state, suggestion.pgs)
             case Cleanup():
-                state = cleanup(state, suggestion.pgs, self._held)
+                state = cleanup(state, suggestion.pgs, held)
         self.manager.finish(action.id, now)
         return state
 
@@ -299,7 +300,7 @@ class Adaptation:
         horizons = self.operator.horizons(state.emitted, state.watermarks)
         late = overdue(state.segments, horizons, state.routing.size)
         late[list(state.unspilling)] = False
-        held = np.pad(self._held, (0, state.routing.size - len(self._held)))  # keys isolated just now held nothing
+        held = _padded(self._held, state.routing.size)
         for site in range(state.routing.sites):
             groups = np.flatnonzero(late & state.routing.owned(site))
             if len(groups):
@@ -400,13 +401,18 @@ def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
     return routing
 
 
+def _padded(held: Floats, size: int) -> Floats:
+    """A copy with room for copies that moves of this batch keep, and for keys isolated just now: they held nothing."""
+    return np.pad(held[:size], (0, max(0, size - len(held))))
+
+
 def moved_bytes(before: Routing, after: Routing, held: Floats, key_bytes: Mapping[int, float]) -> int:
     """State whose site changes, given what each group holds and, of keys that leave a group, what they hold.
 
     A group's bytes are its rows times the mean row of each file, and so are those of keys the sites have named; a key
     they have not named counts as nothing of its own and goes with its group.
     """
-    held = held[: before.size].copy()
+    held = _padded(held, before.size)
     total = 0.0
     own = after.own_groups()
     for h, size in key_bytes.items():
