@@ -72,11 +72,15 @@ class KafkaSink(FormatSink):
 
     def delivering(self, epoch: int, sites: int) -> bool:
         """End what an earlier run has under way, then see which sites' shares of the epoch are there."""
+        assert self._store is not None
         clients = _clients()
+        self._noted = self._store.exists(NOTE)
+        if self._noted:
+            self._marked = self.topic or json.loads(self._store.read(NOTE))["topic"]
         with ThreadPoolExecutor(min(8, sites)) as pool:
             names = [clients.name_of(self.checkpoint_id, site) for site in range(sites)]
             list(pool.map(lambda name: clients.fence(self.client, name), names))
-            markers = list(pool.map(lambda name: clients.marker(self.client, name), names))
+            markers = list(pool.map(lambda name: clients.marker(self.client, name, self._marked), names))
         self._check_markers(epoch, markers)
         return any(marker == epoch for marker in markers)
 
@@ -89,11 +93,7 @@ class KafkaSink(FormatSink):
                 f"{epoch}: it is older than what was delivered; restore a newer copy, or start with a new checkpoint "
                 "location"
             )
-        self._noted = self._store.exists(NOTE)
-        if not self._noted:
-            return
-        self._marked = self.topic or json.loads(self._store.read(NOTE))["topic"]
-        if newest < 0:
+        if self._noted and newest < 0:
             raise CheckpointError(
                 f"Kafka has no marker of this query any more, so it is not known which results of epoch {epoch} were "
                 "delivered: brokers forget them after offsets.retention.minutes; to deliver all of them, delete "

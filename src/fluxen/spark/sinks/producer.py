@@ -25,8 +25,17 @@ KEPT = 8
 """Producers that a worker process keeps."""
 _WAIT_S = 60.0
 """How long a broker may be away."""
+_ASK_S = 10.0
 _AGAIN_S = 0.05
 _POLL_EVERY = 1_000
+_SOON = (
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError._TIMED_OUT,
+)
+"""What brokers say of a group's offsets while they start, or end a transaction."""
 _DEFAULTS: dict[str, str | bool] = {
     # a site may send its first row long before its last; this is the most that brokers allow unless told otherwise
     "transaction.timeout.ms": "900000",
@@ -59,28 +68,50 @@ def fence(client: Mapping[str, str], name: str) -> None:
         _initialised(client, name)
 
 
-def marker(client: Mapping[str, str], name: str) -> int:
-    """The last epoch that was sent under this name; -1 if there is none."""
-    admin = AdminClient(_reader(client))
+def marker(client: Mapping[str, str], name: str, topic: str | None) -> int:
+    """The last epoch that was sent under this name, -1 if there is none; its marker is at `topic`, or at any."""
     end = time.monotonic() + _WAIT_S
     while True:
         with _reported(f"cannot read the marker of {name}"):
-            answers = admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=_WAIT_S
-            )
-            try:
-                partitions = answers[name].result().topic_partitions or []
-                unstable = next((at.error for at in partitions if at.error is not None), None)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
-                    raise
-                unstable = error.args[0]
+            # also where any topic will do: the listing below must not meet a broker that is not ready (librdkafka
+            # 2.16 crashes then), this call tells
+            found, unstable = _committed(client, name, topic or "__consumer_offsets")
+            if topic is None and unstable is None:
+                found, unstable = _listed(client, name)
         if unstable is None:
-            return max((int(at.offset) for at in partitions), default=-1)
+            return max((int(at.offset) for at in found if at.offset >= 0), default=-1)
         # the commit of a transaction reaches the markers a moment after it is decided
         if time.monotonic() > end:
             raise StorageError(f"cannot read the marker of {name}: {unstable}")
         time.sleep(_AGAIN_S)
+
+
+def _committed(client: Mapping[str, str], name: str, topic: str) -> tuple[list[Any], Any]:
+    """The marker at a topic, and what says that it is about to change; a client is not asked twice, as it may go on
+    asking a broker that does not know any more."""
+    consumer = Consumer({**_reader(client), "group.id": name, "enable.auto.commit": False})
+    try:
+        return _stable(lambda: consumer.committed([TopicPartition(topic, 0)], _ASK_S))
+    finally:
+        consumer.close()
+
+
+def _listed(client: Mapping[str, str], name: str) -> tuple[list[Any], Any]:
+    """The markers at all topics."""
+    asked = AdminClient(_reader(client)).list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=_WAIT_S
+    )
+    return _stable(lambda: asked[name].result().topic_partitions or [])
+
+
+def _stable(ask: Any) -> tuple[list[Any], Any]:
+    try:
+        found = ask()
+    except KafkaException as error:
+        if error.args[0].code() not in _SOON and not error.args[0].retriable():
+            raise
+        return [], error.args[0]
+    return found, next((at.error for at in found if at.error is not None), None)
 
 
 def producer_of(client: Mapping[str, str], name: str) -> SiteProducer:
@@ -118,18 +149,19 @@ class SiteProducer:
         All rows are taken in any case: what makes them has more to do than its results. `always` marks an epoch
         without rows, too.
         """
+        known = marked
         headers = [("fluxen.checkpoint", stamp.encode()), ("fluxen.epoch", str(epoch).encode())]
         open_ = there = False
         try:
             for batch in batches:
                 if batch.num_rows and not open_ and not there:
                     marked = marked or _named(batch.column("topic")[0].as_py())
-                    open_ = self._begin(epoch, marked)
+                    open_ = self._begin(epoch, marked, known)
                     there = not open_
                 if open_:
                     self._send(batch, topic, headers)
             if always and marked is not None and not open_ and not there:
-                open_ = self._begin(epoch, marked)
+                open_ = self._begin(epoch, marked, known)
                 there = not open_
             if open_:
                 self._commit(epoch)
@@ -140,7 +172,7 @@ class SiteProducer:
 
     # ---- the transaction
 
-    def _begin(self, epoch: int, marked: str) -> bool:
+    def _begin(self, epoch: int, marked: str, known: str | None) -> bool:
         """Begin the epoch's transaction with its marker; False if the epoch is there already."""
         with _reported(f"cannot begin the transaction of epoch {epoch}"):
             if self._producer is not None and self._newest < epoch:
@@ -151,7 +183,7 @@ class SiteProducer:
                     self._forget()
             if self._producer is None:
                 self._producer = _initialised(self.client, self.name)
-                self._newest = marker(self.client, self.name)
+                self._newest = marker(self.client, self.name, known)
             if self._newest >= epoch:
                 return False
             self._mark(epoch, marked)
