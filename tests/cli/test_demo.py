@@ -67,7 +67,7 @@ def progress(number: int, seconds: float, busy: tuple[float, ...] = (), rows: in
     return {"batchId": number, "numInputRows": rows, "durationMs": {"triggerExecution": int(seconds * 1000)}, **ours}
 
 
-def test_a_lane_counts_batches_with_rows_once_and_leaves_the_first_out_of_its_rate() -> None:
+def test_a_lane_counts_batches_with_rows_once_and_leaves_the_first_quarter_out_of_its_rate() -> None:
     lane = Lane(label="one")
     assert len(lane.update([progress(0, 9.0)], 100)) == 1
     assert lane.rate == pytest.approx(100 / 9)
@@ -76,6 +76,8 @@ def test_a_lane_counts_batches_with_rows_once_and_leaves_the_first_out_of_its_ra
     assert lane.update(entries, 100) == []
     assert lane.rate == 100
     assert [lap.busiest for lap in lane.laps] == [0.0, 0.75, 0.5]
+    lane.laps = [Lap(rows=100, seconds=seconds, shares=()) for seconds in (9, 9, 1, 1, 1, 1, 1, 1)]
+    assert lane.rate == 100
 
 
 def test_lanes_fit_a_terminal_before_and_after_their_first_batch() -> None:

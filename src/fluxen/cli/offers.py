@@ -25,7 +25,7 @@ OFFERS = 4_000
 """kinds of offer (amount and date of payment) per currency"""
 RATE = 100
 """offers per bank and second of event time"""
-POPULAR_SHARE = 0.0027
+POPULAR_SHARE = 0.0023
 """of all rows, for each popular key"""
 POPULAR = (
     (1, 2, 3, 6, 7, 8, 9, 11, 26, 29, 0, 4),
