@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import runpy
 import shlex
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ PAGES = [
     "docs/from-structured-streaming.md",
     "docs/mechanisms/spilling.md",
     "docs/quick-start.md",
-    "docs/tutorial-auctions.md",
 ]
 
 
@@ -73,12 +71,6 @@ def test_the_query_of_the_page_on_spilling(streams: dict[str, Any]) -> None:
     clicks = streams["clicks"].withColumnRenamed("user", "key")
     names = run("docs/mechanisms/spilling.md", {"fx": fx, "A": clicks, "B": clicks, "C": clicks})
     assert names["query"].options.policy is not None
-
-
-def test_the_tutorial_prints_what_it_shows(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    run("docs/tutorial-auctions.md", {}, tmp_path)
-    sys.modules.pop("auctions", None)
 
 
 def test_going_back_one_epoch_as_the_page_on_operating_says(

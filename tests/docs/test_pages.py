@@ -26,8 +26,9 @@ PAGES = [
     "docs/mechanisms/together.md",
     "docs/mechanisms/watermarks.md",
 ]
-ELSEWHERE = {"docs/mechanisms/policies.md", "docs/mechanisms/scale.md"}
-"""run by tests/sim/test_docs.py"""
+CONNECTORS = {f"docs/connectors/{name}.md" for name in ("delta", "iceberg", "kafka")}
+ELSEWHERE = {"docs/mechanisms/policies.md", "docs/mechanisms/scale.md", *CONNECTORS}
+"""run by tests/sim/test_docs.py and tests/connectors/test_pages.py"""
 SITE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))
 
 
