@@ -19,7 +19,9 @@ from fluxen.errors import ConfigError
 from fluxen.operators.aggregate import functions as fx
 from fluxen.policies.base import Move
 from fluxen.policies.random import Random
-from fluxen.state.record import read_records
+from fluxen.state.epoch import StageState
+from fluxen.state.record import GroupStats, SideStats, SiteRecord, read_records
+from fluxen.state.routing import Routing
 from fluxen.state.trees import height, intermediates, read, write
 from fluxen.testing import oracle
 
@@ -344,3 +346,29 @@ def test_trees_that_put_the_same_inputs_together_in_another_order_share_their_st
         2, [schemas["a"].empty_table(), row("b", 1), schemas["c"].empty_table(), schemas["d"].empty_table()]
     )
     assert found.num_rows == 2 * 2 * 2
+
+
+def test_a_track_that_begins_and_a_spill_elsewhere_go_into_one_boundary():
+    """The track's copy has a group id that no statistics of the batch know."""
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))])
+    operator = ft.join({"a": schema, "b": schema}, "k", "ts", within="1 minute").stage.operator
+    planning = StagePlans(operator, move_protocol="ptlb")
+    adaptation = Adaptation(operator=operator, memory=100, planning=planning)
+    state = StageState(routing=Routing.even(partitions=4, sites=4), watermarks=(0, 0), emitted=(0, 0))
+    records = [
+        SiteRecord(
+            epoch=0,
+            stage=0,
+            site=site,
+            sides=[SideStats(rows_in=1), SideStats()],
+            groups=GroupStats(group=[site], rows_in=[1], rows_out=[1], worked=[1], bytes=[held], rank=[0], backlog=[0]),
+        )
+        for site, held in enumerate((10, 10, 500, 10))
+    ]
+    moves = [Move(pgs=(0,), donor=0, receiver=1, why="by hand")]
+    state = adaptation.after(state, records, 1.0, moves, epoch=0)
+    assert [track.of for track in state.tracks] == [0]
+    assert state.routing.table.tolist() == [1, 1, 2, 3, 0]
+    done = [event.kind for event in adaptation.manager.events if event.outcome == "done"]
+    assert "spill" in done
+    assert state.history.spilled.tolist() == [0.0, 0.0, 500.0, 0.0, 0.0]
