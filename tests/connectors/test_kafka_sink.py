@@ -100,7 +100,7 @@ def test_a_restart_completes_an_epoch_of_which_one_site_has_sent_its_share(spark
             from fluxen.spark.sinks import producer
 
             if self.epoch == 1 and TaskContext.get().partitionId() == 1:
-                while producer.marker(self.client, producer.name_of(self.checkpoint_id, 0)) < 1:
+                while producer.marker(self.client, producer.name_of(self.checkpoint_id, 0), topic) < 1:
                     pass
                 raise RuntimeError("this site's machine is gone")
             yield from send(self, batches)
