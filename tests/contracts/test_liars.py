@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fluxen.operators.aggregate.last import LastRows
 from fluxen.operators.aggregate.sessions import Sessions
 from fluxen.operators.aggregate.windowed import Windowed
 from fluxen.operators.base import Operator, Progress
@@ -49,7 +50,7 @@ LIARS = {
     "spills without knowing how": ("distinct", "spills", lying(Distinct, spills=True)),
     "lets go of rows it needs": ("distinct", "moves", lying(Distinct, horizons=never_again)),
     "lets go of partners too soon": ("outer join", "moves", lying(OuterJoin, horizons=as_inner)),
-    "has no end of old rows": ("join", "parallel tracks", lying(Join, lifetime=lambda self: 3 * SECOND)),
+    "has no end of old rows": ("last", "parallel tracks", lying(LastRows, lifetime=lambda self: 3 * SECOND)),
     "divides results, not keys": ("distinct", "parallel tracks", lying(Distinct, division="results")),
     "divides results, not windows": ("windowed", "parallel tracks", lying(Windowed, division="results")),
     "does not flush": ("windowed", "flushes", lying(Windowed, flushes=False)),

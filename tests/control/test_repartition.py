@@ -11,11 +11,12 @@ import pytest
 
 import fluxen as fx
 import fluxen.testing as ft
-from fluxen.control.adaptation import Adaptation, moved_bytes
+from fluxen.control.adaptation import Adaptation
 from fluxen.control.keys import placing
 from fluxen.control.keys.hotkeys import HotKeys
 from fluxen.control.keys.loads import BYTES, ROWS, WORK, balanced
 from fluxen.control.keys.repartition import Repartitioner
+from fluxen.control.moves.sizes import moved_bytes
 from fluxen.policies.base import Rescale
 from fluxen.state.epoch import StageState
 from fluxen.state.record import GroupStats, HeavyKeys, SideStats, SiteRecord

@@ -13,7 +13,6 @@ from tests.docs import test_guide
 from tests.docs.pages import ROOT, blocks, links, pages, run, text_of
 
 PAGES = [
-    "docs/architecture.md",
     "docs/dashboard.md",
     "docs/mechanisms/aggregation.md",
     "docs/mechanisms/join.md",
@@ -66,7 +65,7 @@ def test_the_page_on_the_papers_names_every_figure_and_every_policy_and_partitio
     assert named <= set(figure_names())
     ours = {"liu07/drift", "gedik/loads", "gedik/slotted"}
     assert set(figure_names()) - ours <= named
-    baselines = {"Static", "Random", "UniformHash", "ConsistentHash"}
+    baselines = {"Static", "Random", "Auto", "UniformHash", "ConsistentHash"}
     for member in (*POLICIES.members.values(), *PARTITIONERS.members.values()):
         assert member.__name__ in baselines or f"fx.{member.__name__}" in text, member
 

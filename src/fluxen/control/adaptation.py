@@ -6,7 +6,7 @@ when a batch's records are in and commit what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,8 @@ from fluxen.control.memory.spilling import cleanup, observed, spill, unspill
 from fluxen.control.moves import copying as ahead
 from fluxen.control.moves import dealing
 from fluxen.control.moves.relocation import Relocations
-from fluxen.control.moves.rerouting import with_routing
+from fluxen.control.moves.rerouting import repartitioned, with_routing
+from fluxen.control.moves.sizes import moved_bytes, padded
 from fluxen.control.plans.replanning import StagePlans
 from fluxen.control.stats import collect, per_group
 from fluxen.operators.base import Operator
@@ -45,7 +46,7 @@ from fluxen.policies.base import (
 from fluxen.state.epoch import StageState
 from fluxen.state.generations import overdue
 from fluxen.state.record import SiteRecord
-from fluxen.state.routing import Routing, base_group
+from fluxen.state.routing import Routing
 
 KEPT = 200
 """Log entries that a stage's manager keeps in memory."""
@@ -167,26 +168,35 @@ class Adaptation:
                 planned = with_routing(state, self._carry_out(action, state.routing, stats, now))
             state = planned
         for action in asked:
-            if not ahead.possible(action, state):
-                self.manager.finish(action.id, now, error="a restart has changed the sites meanwhile")
-            elif not ahead.arrived(action, records, now):
+            if ahead.possible(action, state) and not ahead.arrived(action, records, now):
                 copying.append(action)
-            elif not self._fits(action, stats):
-                self.manager.finish(action.id, now, error="the receiver has no memory left for them")
             else:
-                state = with_routing(state, self._carry_out(action, state.routing, stats, now))
-        following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
+                state = self._arrived(action, state, stats, now)
         anew = any(isinstance(one.suggestion, Rescale | Repartition | Split | Merge) for one in actions)
-        if self.repartitioner is not None and not anew and not copying and not following.tracks:
-            split = self._shared_out(following, stats, now)
-            following = self._rebalance(following, stats, now) if split is following else split
-        if following.routing.retired:
-            following = dealing.tidied(following)
+        following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
+        following = self._placed_anew(following, stats, now, settled=not anew and not copying)
         if self.repartitioner is not None:
             self.repartitioner.adopt(began, following.routing)
         if not self.rotates or self.memory is None:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
+
+    def _arrived(self, action: Action, state: StageState, stats: Stats, now: float) -> StageState:
+        """The stage with a group at its receiver, which has a copy of it."""
+        if not ahead.possible(action, state):
+            self.manager.finish(action.id, now, error="a restart has changed the sites meanwhile")
+            return state
+        if not self._fits(action, stats):
+            self.manager.finish(action.id, now, error="the receiver has no memory left for them")
+            return state
+        return with_routing(state, self._carry_out(action, state.routing, stats, now))
+
+    def _placed_anew(self, state: StageState, stats: Stats, now: float, *, settled: bool) -> StageState:
+        """The stage with what the partitioner asks for, if nothing else is under way."""
+        if self.repartitioner is not None and settled and not state.tracks:
+            split = self._shared_out(state, stats, now)
+            state = self._rebalance(state, stats, now) if split is state else split
+        return dealing.tidied(state) if state.routing.retired else state
 
     def _decided(self, requests: Sequence[Suggestion], stats: Stats, now: float) -> list[Action]:
         """What users and the policy ask for, as far as it may be done; what the policy notes goes to the log."""
@@ -255,7 +265,7 @@ class Adaptation:
 
     def _to_or_from_disk(self, action: Action, state: StageState, epoch: int, now: float) -> StageState:
         suggestion = action.suggestion
-        held = _padded(self._held, state.routing.size)
+        held = padded(self._held, state.routing.size)
         match suggestion:
             case Spill():
                 state = spill(state, suggestion.pgs, epoch, held)
@@ -300,7 +310,7 @@ class Adaptation:
         horizons = self.operator.horizons(state.emitted, state.watermarks)
         late = overdue(state.segments, horizons, state.routing.size)
         late[list(state.unspilling)] = False
-        held = _padded(self._held, state.routing.size)
+        held = padded(self._held, state.routing.size)
         for site in range(state.routing.sites):
             groups = np.flatnonzero(late & state.routing.owned(site))
             if len(groups):
@@ -316,7 +326,7 @@ class Adaptation:
         elif isinstance(suggestion, Rescale):
             following = self._rescaled(routing, suggestion.sites)
         elif isinstance(suggestion, Repartition):
-            following = _repartitioned(routing, suggestion)
+            following = repartitioned(routing, suggestion)
         else:
             self.manager.finish(action.id, now, error=f"{suggestion.kind} is not available for this operator")
             return routing
@@ -387,38 +397,3 @@ class Adaptation:
             self.repartitioner.restore(state["repartitioner"])
         if self.planning is not None and state.get("planning") is not None:
             self.planning.restore(state["planning"])
-
-
-def _repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
-    named = dict(suggestion.explicit)
-    for h in [h for h in routing.explicit.tolist() if h not in named]:
-        routing = routing.returned(h)
-    for h in named:
-        if h not in routing.explicit:
-            routing = routing.isolated(h, int(routing.sites_of(routing.groups(np.array([h])))[0]))
-    for group, site in suggestion.placement:
-        routing = routing.moved(np.array([group], dtype=np.int32), site)
-    return routing
-
-
-def _padded(held: Floats, size: int) -> Floats:
-    """A copy with room for copies that moves of this batch keep, and for keys isolated just now: they held nothing."""
-    return np.pad(held[:size], (0, max(0, size - len(held))))
-
-
-def moved_bytes(before: Routing, after: Routing, held: Floats, key_bytes: Mapping[int, float]) -> int:
-    """State whose site changes, given what each group holds and, of keys that leave a group, what they hold.
-
-    A group's bytes are its rows times the mean row of each file, and so are those of keys the sites have named; a key
-    they have not named counts as nothing of its own and goes with its group.
-    """
-    held = _padded(held, before.size)
-    total = 0.0
-    own = after.own_groups()
-    for h, size in key_bytes.items():
-        base = int(base_group(np.array([h]), before.partitions)[0])
-        size = min(size, float(held[base]))
-        held[base] -= size
-        total += size if before.table[base] != after.table[own[h]] else 0.0
-    changed = before.table != after.table[: before.size]
-    return int(total + held[changed].sum())

@@ -234,41 +234,32 @@ class Query:
         balance: Literal["auto", "mslb", "ptlb"] | Unset = UNSET,
         stages: Mapping[int, Mapping[str, Any]] | Unset | None = UNSET,
     ) -> Query:
-        """How the query runs and adapts. What is not named stays as it is, so two calls may come in any order.
+        """How the query runs and adapts; what is not named stays as it is.
 
         sites=4                     parallel instances of every stage; None for as many as there are cores; "auto", or
                                     bounds such as (1, 8), for as many as it takes: more when busy, fewer when idle
         partitions=256              partition groups, what moves and spills; fixed for a checkpoint
-        memory_per_site="256m"      state a site may hold in memory, or ["256m", "1g"], one size per site; stages share
-                                    it; None for no limit
+        memory_per_site="256m"      state a site may hold in memory, or one size per site; shared by stages
         policy="flux-load"          what moves and spills: an object (fx.FluxLoad(imbalance=1.5)), a name, a name with
-                                    settings ({"name": "flux-load", "imbalance": 1.5}), or a policy of your own by its
-                                    path ("my_package.my_module:MyPolicy"); "auto" prices what
-                                    could be done next; None for no adaptation
+                                    settings ({"name": "flux-load", "imbalance": 1.5}), or one of your own by its path
+                                    ("my_package.my_module:MyPolicy"); "auto" prices what could be done next
         partitioner="readj"         which site owns which key, in the same ways; None for contiguous hash ranges
         placement=(0.6, 0.2, 0.2)   share of the partition groups that each site starts with; None for equal shares
-        time_budget="2 seconds"     how long a site may work on a batch; further rows wait in the skew buffer
-        skew_buffer="64m"           rows that may wait at a site while the others go on; without a time budget, those
-                                    that would take it longer than the others
+        time_budget="2 seconds"     how long a site may work on a batch; further rows wait
+        skew_buffer="64m"           rows that may wait at a site; without a time budget, those that take it too long
         clock="event"               policies count event time, for replays; "wall" by default
-        move_protocol="mslb"        groups move with their state; "ptlb": by parallel track; "auto" (the default):
-                                    whichever is predicted to be less work. `balance` is the older word for it
-        replan=False                sites of a join with plan="tree" keep the tree they start with; an fx.Optimizer for
-                                    other settings
-        latency="1 second"          what a batch should take: the limits of files and Kafka follow it by doubling and
-                                    halving, for which Spark's query is started again, between two batches
+        move_protocol="mslb"        groups move with their state, "ptlb" by parallel track, "auto" as is less work
+        replan=False                sites of a join with plan="tree" keep the tree they start with; or an fx.Optimizer
+        latency="1 second"          what a batch should take: limits of files and Kafka double and halve for it
         stages={1: {"policy": "active-disk", "memory_per_site": "1g"}}
-                                    options of single stages, in place of the query's, by the number that explain()
-                                    gives them; all but sites, partitions, clock and latency, which are the query's
+                                    options of single stages, by their numbers in explain()
 
         Example::
 
             query = query.adapt(sites=4, memory_per_site="256m").adapt(policy="flux-hybrid")
         """
-        if not isinstance(balance, Unset):
-            if not isinstance(move_protocol, Unset):
-                raise ConfigError("balance is the older word for move_protocol; give only move_protocol")
-            move_protocol = balance
+        if not isinstance(balance, Unset) and not isinstance(move_protocol, Unset):
+            raise ConfigError("balance is the older word for move_protocol; give only move_protocol")
         given = given_options(
             sites=sites,
             partitions=partitions,
@@ -279,7 +270,7 @@ class Query:
             time_budget=time_budget,
             skew_buffer=skew_buffer,
             clock=clock,
-            move_protocol=move_protocol,
+            move_protocol=move_protocol if isinstance(balance, Unset) else balance,
             replan=replan,
             stages=stages,
             latency=latency,

@@ -120,6 +120,7 @@ def parse(*arguments: str) -> argparse.Namespace:
 def test_list_prints_one_name_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run(parse("--list")) == 0
     assert capsys.readouterr().out.split("\n") == [
+        "adapt",
         "aggregate",
         "growth",
         "join",

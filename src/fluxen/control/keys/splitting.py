@@ -98,6 +98,8 @@ class Splitting:
 
     def observe(self, routing: Routing, records: Sequence[SiteRecord], past: float) -> None:
         """Take in one batch, as `GroupLoads` does."""
+        if self.operator is None:
+            return
         self._rested += 1
         came: dict[int, Floats] = {}
         for record in records:

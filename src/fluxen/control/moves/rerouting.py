@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fluxen.arrays import Groups, Ints
+from fluxen.policies.base import Repartition
 from fluxen.state.epoch import StageState
 from fluxen.state.history import GroupHistory
 from fluxen.state.residence import Residence
@@ -173,3 +174,15 @@ def _residence(residence: Residence, folded: Pairs) -> Residence:
     for group, _ in folded:
         on_disk[group], turn[group], back[group] = False, -1, False
     return Residence(on_disk=on_disk, turn=turn, back=back)
+
+
+def repartitioned(routing: Routing, suggestion: Repartition) -> Routing:
+    named = dict(suggestion.explicit)
+    for h in [h for h in routing.explicit.tolist() if h not in named]:
+        routing = routing.returned(h)
+    for h in named:
+        if h not in routing.explicit:
+            routing = routing.isolated(h, int(routing.sites_of(routing.groups(np.array([h])))[0]))
+    for group, site in suggestion.placement:
+        routing = routing.moved(np.array([group], dtype=np.int32), site)
+    return routing
