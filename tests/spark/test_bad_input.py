@@ -136,11 +136,6 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
         "must be 'auto', 'mslb' or 'ptlb', got 'some'",
     ),
     "no memory": (lambda s, o, t: fx.distinct(s, by="k").adapt(memory_per_site="0m"), ConfigError, "must be positive"),
-    "parallel track of an m-way join": (
-        lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", within="1 s").adapt(balance="ptlb"),
-        ConfigError,
-        r"cannot move groups of stage 1 \(join\)",
-    ),
     "parallel track without a window": (
         lambda s, o, t: fx.join({"a": s, "b": s}, on="k", time="ts", plan="tree").adapt(balance="ptlb"),
         ConfigError,
@@ -151,32 +146,6 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
         ConfigError,
         r"stage 2 \(running aggregate\)",
     ),
-    **{
-        f"parallel track with {name}": (
-            lambda s, o, t, name=name, value=value: tree(s, plan="mjoin" if name != "partitioner" else "tree").adapt(
-                move_protocol="ptlb", **{name: value}
-            ),
-            ConfigError,
-            f"move_protocol='ptlb' does not go with {name}",
-        )
-        for name, value in (
-            ("partitioner", "readj"),
-            ("memory_per_site", "1m"),
-            ("time_budget", "1 s"),
-            ("skew_buffer", "1m"),
-        )
-    },
-    "time budget of a tree": (
-        lambda s, o, t: tree(s).adapt(time_budget="1 s"),
-        ConfigError,
-        "time_budget is for plan='mjoin'",
-    ),
-    "skew buffer of a tree": (
-        lambda s, o, t: tree(s).adapt(skew_buffer="1m"),
-        ConfigError,
-        "skew_buffer is for plan='mjoin'",
-    ),
-    "memory of a tree": (lambda s, o, t: tree(s).adapt(memory_per_site="1m"), ConfigError, "is for plan='mjoin'"),
     "placement and partitioner": (
         lambda s, o, t: fx.distinct(s, by="k").adapt(partitioner="readj").adapt(sites=2, placement=(0.5, 0.5)),
         ConfigError,

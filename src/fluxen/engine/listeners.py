@@ -70,7 +70,14 @@ class QueryTerminated(QueryEvent):
 
 
 class Listener:
-    """Hears of every query of this process: override what you want to hear and give it to `fx.add_listener`."""
+    """Hears of every query of this process: override what you want to hear and give it to `fx.add_listener`.
+
+    Example::
+
+        class Moves(fx.Listener):
+            def onQueryAdapted(self, event):
+                print(event.name, event.adaptation["what"])
+    """
 
     def onQueryStarted(self, event: QueryStarted) -> None:
         """A run has begun."""
@@ -133,12 +140,24 @@ _BUS = _Bus()
 
 
 def add_listener(listener: Listener) -> None:
-    """From now on `listener` hears of every query of this process."""
+    """From now on `listener` hears of every query of this process.
+
+    Example::
+
+        listener = fx.Listener()
+        fx.add_listener(listener)
+        fx.remove_listener(listener)
+    """
     _BUS.listeners = [*_BUS.listeners, listener]
 
 
 def remove_listener(listener: Listener) -> None:
-    """`listener` hears no more; one that was not there is fine."""
+    """`listener` hears no more; one that was not there is fine.
+
+    Example::
+
+        fx.remove_listener(fx.Listener())
+    """
     _BUS.listeners = [one for one in _BUS.listeners if one is not listener]
 
 
@@ -187,7 +206,15 @@ class Teller:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, message and what the event says, for `handler.setFormatter()`."""
+    """One JSON object per line: time, level, logger, message and what the event says.
+
+    Example::
+
+        import logging
+
+        handler = logging.StreamHandler()
+        handler.setFormatter(fx.JsonFormatter())
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
