@@ -61,37 +61,6 @@ def test_memory_is_kept_and_the_end_of_a_finite_query_pays_what_is_owed(spark, d
     assert last["results_owed"] == last["results"] > 0
 
 
-def test_a_tree_spills_and_moves_what_it_spilled_and_the_stage_behind_it_has_a_limit_of_its_own(
-    spark, drain, collected
-):
-    inputs = batches(rows=300)
-    joined = fx.join(feeds(spark, inputs), on="k", time="ts", within="1 hour", plan="tree")
-    query = joined.aggregate("k", "a_ts", window="2 seconds", n=fx.count()).adapt(
-        sites=2,
-        partitions=16,
-        clock="event",
-        policy=fx.Random(seed=3),
-        memory_per_site=MEMORY,
-        stages={2: {"memory_per_site": "2k", "policy": None}},
-    )
-    run = drain(query, collected, endOfInput=True)
-    rows = oracle.join(inputs, {name: ["k"] for name in NAMES}, dict.fromkeys(NAMES, "ts"))
-    exact = oracle.tumbling(
-        [pa.Table.from_pylist(rows)], ["k"], "a_ts", 2_000_000, 0, {"n": fx.count()}, everything=True
-    )
-    assert collected.canonical() == oracle.canonical_rows(exact)
-    done = [event for event in run.events if event["outcome"] == "done"]
-    assert {event["kind"] for event in done if event["stage"] == 1} == set()
-    spilled: set[int] = set()
-    moved = False
-    for event in done:
-        pgs = set(event["detail"].get("pgs", ()))
-        spilled |= pgs if event["kind"] == "spill" else set()
-        moved |= event["kind"] == "move" and bool(spilled & pgs)
-    assert moved, "no group with generations on disk moved"
-    assert any(site["waiting_rows"] for epoch in run.epochs for site in epoch["stages"][1]["sites"])
-
-
 def test_a_skewed_placement_is_relocated_in_eight_steps_and_what_does_not_fit_is_spilled(spark, drain, collected):
     inputs = batches()
     policy = fx.LazyDisk(gap=1.0)
