@@ -66,6 +66,10 @@ class Auto(Policy):
     relocates       whether it decides where groups are; not beside a partitioner that does
     imbalance       ratio of two sites' utilizations from which on it looks for groups to move
     min_collection  seconds a collection lasts at least, or "auto" to let it tune itself
+
+    Example::
+
+        query = query.adapt(policy=fx.Auto(imbalance=1.5))
     """
 
     def __init__(
