@@ -26,6 +26,7 @@ PAGES = [
     "docs/from-structured-streaming.md",
     "docs/mechanisms/spilling.md",
     "docs/quick-start.md",
+    "docs/tutorial-auctions.md",
 ]
 
 
@@ -65,6 +66,12 @@ def test_coming_from_structured_streaming(spark: Any, tmp_path: Path, capsys: py
     (tmp_path / "data" / "clicks").mkdir(parents=True)
     run("docs/from-structured-streaming.md", {"spark": spark}, tmp_path)
     assert "stage 1" in capsys.readouterr().out
+
+
+def test_the_tutorial_balances_the_hot_auction(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/tutorial-auctions.md", {}, tmp_path)
+    assert max(names["last"]) < max(names["first"])
+    assert "repartition" in capsys.readouterr().out
 
 
 def test_the_query_of_the_page_on_spilling(streams: dict[str, Any]) -> None:

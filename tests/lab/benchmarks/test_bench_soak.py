@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fluxen.state.record import seal
-from fluxen_lab.benchmarks.soak import local
+from fluxen_lab.benchmarks.soak import local, pace
 from fluxen_lab.benchmarks.soak.queries import QUERIES
 from fluxen_lab.benchmarks.soak.samples import COLUMNS, Sample, Size, checkpoint_size, load
 from fluxen_lab.benchmarks.soak.verdict import LIMITS, judge
@@ -50,6 +50,15 @@ def test_a_checkpoint_is_counted_without_sparks_own_logs(tmp_path):
 def test_a_sample_tells_the_mean_of_all_batches_since_the_one_before():
     sizes = [Size(files=files, bytes=100, epoch=7, events=4 * files) for files in (1, 2, 6)]
     assert Size.mean(sizes) == Size(files=3, bytes=100, epoch=7, events=12)
+
+
+def test_a_machine_that_is_slower_than_before_is_told_from_work_that_grows(tmp_path, monkeypatch):
+    clock = iter([0.0, 0.2, 1.0, 1.2, 2.0, 2.9, 5.0, 5.3, 6.0, 6.3, 7.0, 7.1])
+    monkeypatch.setattr(pace.time, "thread_time", lambda: next(clock))
+    machine = pace.Pace(tmp_path)
+    assert machine.slower() == 1.0
+    assert machine.slower() == pytest.approx(1.5)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_popularity_drifts_over_a_fixed_set_of_keys():

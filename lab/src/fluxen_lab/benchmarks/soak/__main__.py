@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from fluxen_lab.benchmarks.soak.verdict import LIMITS, Column, judge
 from fluxen_lab.plotting import pyplot
 
 LEAST = 80
+_Which = tuple[str, str]
+"""a runtime and a query"""
+_STARTED: list[subprocess.Popen[bytes]] = []
 WORKERS = {"local": "fluxen_lab.benchmarks.soak.local", "spark": "fluxen_lab.benchmarks.spark.soak"}
 
 
@@ -33,19 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     console = Console(stderr=True, highlight=False)
     runs = [(runtime, name) for runtime in args.runtime for name in args.only or QUERIES]
-    failures: list[str] = []
-    found: dict[tuple[str, str], list[Sample]] = {}
-    for number, (runtime, name) in enumerate(runs, start=1):
+
+    def one(run: _Which) -> str | None:
+        runtime, name = run
         batches = args.batches * QUERIES[name].longer if runtime == "local" else args.spark_batches
-        console.print(f"{number}/{len(runs)} {name}, {runtime}, {batches:,} batches")
         started = time.monotonic()
-        work = Path(args.out) / runtime / name
-        problem = _run(runtime, name, batches, work)
-        console.print(f"    {problem or 'done'} after {time.monotonic() - started:,.0f} s")
-        if problem:
-            failures.append(f"{runtime} {name}: {problem}")
-            continue
-        found[runtime, name] = load(work / "samples")
+        console.print(f"{name}, {runtime}, {batches:,} batches: begun")
+        problem = _run(runtime, name, batches, Path(args.out) / runtime / name)
+        console.print(f"{name}, {runtime}: {problem or 'done'} after {time.monotonic() - started:,.0f} s")
+        return problem
+
+    problems = dict(zip(runs, _side_by_side(one, runs, args.jobs)))
+    failures = [f"{runtime} {name}: {problem}" for (runtime, name), problem in problems.items() if problem]
+    found = {
+        (runtime, name): load(Path(args.out) / runtime / name / "samples")
+        for (runtime, name), problem in problems.items()
+        if problem is None
+    }
     verdicts = {run: judge(samples) for run, samples in found.items()}
     Console(highlight=False).print(_table(verdicts))
     _keep(Path(args.out), verdicts)
@@ -61,6 +69,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failures or grown else 0
 
 
+def _side_by_side(one: Callable[[_Which], str | None], runs: Sequence[_Which], jobs: int) -> list[str | None]:
+    """Several runs at a time: what is sampled is processor time, so they may share the machine."""
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        return list(pool.map(one, runs))
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in _STARTED:
+            process.kill()
+        raise
+    finally:
+        pool.shutdown()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fluxen_lab.benchmarks.soak", description=__doc__)
     parser.add_argument("--batches", type=_enough, default=5_000, help="batches of each run in process (default 5,000)")
@@ -69,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--runtime", nargs="*", choices=sorted(WORKERS), default=list(WORKERS), help="where to run them"
     )
+    parser.add_argument("--jobs", type=int, default=1, choices=range(1, 9), help="runs at a time (default 1)")
     parser.add_argument("--out", default="out/soak", help="samples, logs, table and plot go there (default out/soak)")
     return parser
 
@@ -85,15 +108,16 @@ def _run(runtime: str, name: str, batches: int, work: Path) -> str | None:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     with (work / "log").open("wb") as log:
-        process = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", WORKERS[runtime], name, str(batches), str(work.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             start_new_session=True,
-            check=False,
         )
+        _STARTED.append(process)
+        process.wait()
     shutil.rmtree(work / "checkpoint", ignore_errors=True)
     shutil.rmtree(work / "data", ignore_errors=True)
     return None if process.returncode == 0 else f"ended with code {process.returncode}; see {work / 'log'}"

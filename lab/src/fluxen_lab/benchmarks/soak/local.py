@@ -13,6 +13,7 @@ from statistics import median
 import fluxen.testing as ft
 from fluxen import partitioning, policies
 from fluxen.operators.aggregate import functions as fx
+from fluxen_lab.benchmarks.soak.pace import Pace
 from fluxen_lab.benchmarks.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Soaked
 from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, resident_mb
 from fluxen_lab.datagen.drift import SCHEMA, Drift
@@ -29,6 +30,7 @@ def main(name: str, batches: int, work: Path) -> None:
     spent: list[float] = []
     sizes: list[Size] = []
     results = spilled = 0
+    pace = Pace(work)
     with (work / "samples").open("w") as samples:
         for batch in range(batches):
             tables = [DRIFT.table(stream, batch) for stream in range(query.inputs)]
@@ -44,7 +46,7 @@ def main(name: str, batches: int, work: Path) -> None:
                     size=Size.mean(sizes),
                     driver_mb=resident_mb(os.getpid()),
                     workers_mb=0.0,
-                    batch_ms=median(spent) * 1e3,
+                    batch_ms=median(spent) * 1e3 / pace.slower(),
                 )
                 samples.write(sample.line())
                 samples.flush()

@@ -33,7 +33,7 @@ class Size:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One look. Sizes are those of the checkpoint without Spark's own logs, the mean over all batches since the look
-    before; memory is resident megabytes."""
+    before; memory is resident megabytes; a batch's time is that of the processors, as `pace` corrects it."""
 
     batch: int
     files: float

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import fluxen as fx
 from fluxen_lab.benchmarks.memory import footprint, processor_seconds
+from fluxen_lab.benchmarks.soak.pace import Pace
 from fluxen_lab.benchmarks.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Soaked
 from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, resident_mb
 from fluxen_lab.benchmarks.spark.sources import stream
@@ -62,6 +63,7 @@ class _Sampler:
         self.spent = 0.0
         """processor seconds until after the last look, and in looks at the checkpoint since"""
         self.sizes: list[Size] = []
+        self.pace = Pace(work)
 
     def __call__(self, results: Any, epoch: int) -> None:
         results.write.format("noop").mode("overwrite").save()
@@ -85,7 +87,7 @@ class _Sampler:
             size=Size.mean(self.sizes),
             driver_mb=resident_mb(os.getpid()) + (heap.totalMemory() - heap.freeMemory()) / 1e6,
             workers_mb=footprint(os.getsid(0)).workers_mb,
-            batch_ms=1e3 * worked / EVERY,
+            batch_ms=1e3 * worked / EVERY / self.pace.slower(),
         )
         if self.looks > 1:  # before the first look the session started
             self.out.write(sample.line())
