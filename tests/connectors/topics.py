@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +26,10 @@ class Record:
 
 
 class Topics:
-    """Names begin with the test's, so that tests share a broker."""
+    """Names begin with the test's and are its alone, so that tests share a broker."""
 
-    def __init__(self, servers: str, prefix: str) -> None:
-        self.servers, self.prefix = servers, re.sub(r"[^\w]+", "-", prefix)[:60].strip("-")
+    def __init__(self, servers: str, test: str) -> None:
+        self.servers, self.prefix = servers, f"{re.sub(r'[^a-z0-9]+', '-', test)[:60]}-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": servers})
 
     def make(self, name: str, partitions: int = 2) -> str:

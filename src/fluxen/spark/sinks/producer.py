@@ -98,10 +98,11 @@ def _committed(client: Mapping[str, str], name: str, topic: str) -> tuple[list[A
 
 def _listed(client: Mapping[str, str], name: str) -> tuple[list[Any], Any]:
     """The markers at all topics."""
-    asked = AdminClient(_reader(client)).list_consumer_group_offsets(
+    admin = AdminClient(_reader(client))  # has to live as long as the answer is waited for, which never comes otherwise
+    asked = admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=_WAIT_S
     )
-    return _stable(lambda: asked[name].result().topic_partitions or [])
+    return _stable(lambda: asked[name].result(2 * _WAIT_S).topic_partitions or [])
 
 
 def _stable(ask: Any) -> tuple[list[Any], Any]:
