@@ -236,6 +236,24 @@ def test_when_all_inputs_are_idle_an_epoch_without_rows_lets_windows_out(tmp_pat
     assert windows(*found) == {0: 1}
 
 
+def test_silence_says_nothing_of_an_input_that_another_stage_feeds_where_no_site_ran_either(tmp_path):
+    """What the first stage still has to say of second 1 must not be late because filters let no row through meanwhile."""
+    first = joined(within="100 seconds")
+    third = pa.schema([("k", pa.int64()), ("a_ts", TIME)])
+    inputs = {"pair": first.schema, "c": third}
+    second = ft.join(inputs, "k", "a_ts", within="100 seconds", idle="1 minute").fed(0, None)
+    bench = ft.LocalEngine([first, second], str(tmp_path))
+    at = pa.table([[1], rows(90).column("ts")], schema=third)
+    bench.step(0, [rows(1), rows(2, k=2), at])
+    before = marks(bench, 1)
+    assert before == [-98, 90]
+    bench.epoch = rested(bench.epoch, [first.stage, second.stage], batch=1, elapsed=61.0)
+    assert marks(bench, 1) == before
+    found = bench.step(2, [rows(), rows(3), at.slice(0, 0)])
+    assert late(bench, 1) == 0
+    assert found.num_rows == 1
+
+
 @pytest.mark.parametrize("plan", ["mjoin", "tree"])
 def test_without_idle_a_silent_input_holds_the_others_for_ever(tmp_path, plan):
     bench = ft.LocalEngine([joined(plan=plan)], str(tmp_path))
