@@ -171,6 +171,24 @@ def test_a_column_that_is_no_event_time_of_the_stage_before_counts_like_a_source
     assert marks(bench, 1) == [500]
 
 
+def test_milliseconds_taken_for_seconds_are_event_times_as_well(tmp_path):
+    """The year 58,000 is not the end of the input, and a join without bounds does not forget because it has come."""
+    far = 1_790_000_000_000
+    first = joined()
+    bench = ft.LocalEngine([first, counted(first, "a_ts", 5)], str(tmp_path / "windows"))
+    found = [bench.step(n, [rows(far + 5 * n), rows(far + 5 * n)]) for n in range(8)]
+    found += drained(bench)
+    assert late(bench, 1) == 0
+    assert sum(table.num_rows for table in found) == 5
+    assert marks(bench, 1) == [far + 25]
+    found.append(bench.flush(everything=True))
+    assert sum(table.num_rows for table in found) == 8
+    open_ended = ft.LocalEngine([joined(within=None)], str(tmp_path / "open"))
+    open_ended.step(0, [rows(1), rows(1)])
+    open_ended.step(1, [rows(far, k=2), rows(far, k=2)])
+    assert sum(ref.rows for ref in open_ended.epoch.stages[0].segments) == 4
+
+
 # ---- rows that filters hide
 
 
@@ -237,7 +255,7 @@ def test_when_all_inputs_are_idle_an_epoch_without_rows_lets_windows_out(tmp_pat
 
 
 def test_silence_says_nothing_of_an_input_that_another_stage_feeds_where_no_site_ran_either(tmp_path):
-    """What the first stage still has to say of second 1 must not be late because filters let no row through meanwhile."""
+    """What the first stage still has to say of second 1 is not late because filters let no row through meanwhile."""
     first = joined(within="100 seconds")
     third = pa.schema([("k", pa.int64()), ("a_ts", TIME)])
     inputs = {"pair": first.schema, "c": third}

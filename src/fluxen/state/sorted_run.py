@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fluxen.arrays import UNBOUNDED, Groups, Ints, Mask
+from fluxen.arrays import MAX_TIME, Groups, Ints, Mask
 from fluxen.state.routing import Routing, base_group, mask_of
 from fluxen.state.segment import Segment, SegmentRef, hold_segment, open_segment, time_range
 from fluxen.state.store import Store
@@ -145,7 +145,7 @@ def young(runs: Sequence[SortedRun], horizon: int) -> list[SortedRun]:
     if not runs:
         return []
     # a row that never expires says nothing about the others
-    newest = max((run.ref.t_max for run in runs if run.ref.t_max < UNBOUNDED), default=horizon)
+    newest = max((run.ref.t_max for run in runs if run.ref.t_max < MAX_TIME), default=horizon)
     kept: list[SortedRun] = []
     for run in reversed(runs):
         if 2 * (newest - run.ref.t_max) > newest - horizon:
