@@ -109,7 +109,7 @@ def rested(
     for number, (stage, before) in enumerate(zip(stages, epoch.stages)):
         heard = _heard(stage, (), _seen_by(stage, number, seen))
         states.append(_moved(stage, before, heard, _Ahead(_bounds(stage, results), elapsed)))
-        results.append(marks.results(stage.operator, states[-1]))
+        results.append(marks.results(stage.operator, states[-1]) if number + 1 < len(stages) else {})
     return replace(epoch, number=epoch.number + 1, batch=batch, stages=tuple(states), stats={"stages": shown})
 
 
