@@ -172,7 +172,7 @@ def test_a_column_that_is_no_event_time_of_the_stage_before_counts_like_a_source
 
 
 def test_milliseconds_taken_for_seconds_are_event_times_as_well(tmp_path):
-    """The year 58,000 is not the end of the input, and a join without bounds does not forget because it has come."""
+    """The year 58,000 is not the end of the input, and what is kept for ever is not forgotten because it has come."""
     far = 1_790_000_000_000
     first = joined()
     bench = ft.LocalEngine([first, counted(first, "a_ts", 5)], str(tmp_path / "windows"))
@@ -187,6 +187,9 @@ def test_milliseconds_taken_for_seconds_are_event_times_as_well(tmp_path):
     open_ended.step(0, [rows(1), rows(1)])
     open_ended.step(1, [rows(far, k=2), rows(far, k=2)])
     assert sum(ref.rows for ref in open_ended.epoch.stages[0].segments) == 4
+    firsts = ft.LocalEngine([ft.distinct(SCHEMA, "k", "ts")], str(tmp_path / "firsts"))
+    found = [firsts.step(n, [rows(second)]) for n, second in enumerate([1, far, far + 1])]
+    assert [table.num_rows for table in found] == [1, 0, 0]
 
 
 # ---- rows that filters hide
