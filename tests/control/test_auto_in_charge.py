@@ -17,6 +17,7 @@ from fluxen.engine.adapting import adaptations
 from fluxen.engine.options import AdaptOptions
 from fluxen.errors import ConfigError
 from fluxen.policies import Auto, FluxLoad, Static
+from fluxen.policies.base import Rescale, Suggestion
 from fluxen.state.epoch import StageState
 from fluxen.state.record import GroupStats, HeavyKeys, SideStats, SiteRecord
 from fluxen.state.routing import Routing
@@ -66,10 +67,11 @@ class Driven:
     def fresh(self) -> Adaptation:
         return Adaptation(**{"policy": Auto(min_collection=0.5), "operator": STAGE.operator, **self.options})
 
-    def run(self, batches: int, *, restarts: bool = False) -> Driven:
-        for _ in range(batches):
+    def run(self, batches: int, *requests: Suggestion, restarts: bool = False) -> Driven:
+        for number in range(batches):
             records = self.keys.records(self.state.routing, self.epoch, self.adaptation.asks_for_keys)
-            self.state = self.adaptation.after(self.state, records, float(self.epoch), epoch=self.epoch)
+            asked = requests if number == 0 else ()
+            self.state = self.adaptation.after(self.state, records, float(self.epoch), asked, epoch=self.epoch)
             self.events += self.adaptation.events()
             self.epoch += 1
             if restarts:
@@ -102,6 +104,21 @@ def test_of_two_hot_keys_that_share_a_group_one_is_isolated_and_moves():
     isolated = next(event for event in driven.events if event["kind"] == "repartition")
     assert isolated["why"].startswith("saves 0.0")
     assert [event for event in driven.events if event["outcome"] in ("refused", "failed")] == []
+
+
+def test_a_key_that_could_not_be_isolated_because_of_a_rescale_is_isolated_later():
+    low = -(2**63)
+    keys = (
+        {low + 5: 50_000} | {low + 10 + n: 200 for n in range(150)} | {low + 2**61 + n * 2**58: 500 for n in range(50)}
+    )
+    undisturbed = Driven(Keys(keys)).run(30)
+    [when] = [int(event["when"]) for event in undisturbed.events if event["kind"] == "repartition"]
+    driven = Driven(Keys(keys)).run(when).run(40, Rescale(sites=3, why="by hand"))
+    outcomes = [
+        (event["kind"], event["outcome"]) for event in driven.events if event["kind"] in ("rescale", "repartition")
+    ]
+    assert {("rescale", "done"), ("repartition", "refused"), ("repartition", "done")} <= set(outcomes)
+    assert len(driven.state.routing.explicit) == 1
 
 
 def test_restarts_change_nothing():
