@@ -13,14 +13,16 @@ import pytest
 import fluxen as fx
 import fluxen.testing as ft
 from fluxen.control.adaptation import Adaptation
+from fluxen.control.plans.replanning import StagePlans
 from fluxen.engine.adapting import adaptations
 from fluxen.engine.options import AdaptOptions
 from fluxen.errors import ConfigError
 from fluxen.policies import Auto, FluxLoad, Static
-from fluxen.policies.base import Rescale, Suggestion
+from fluxen.policies.base import Replan, Rescale, Suggestion
 from fluxen.state.epoch import StageState
 from fluxen.state.record import GroupStats, HeavyKeys, SideStats, SiteRecord
 from fluxen.state.routing import Routing
+from fluxen.state.trees import Trees
 
 ROWS = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 STAGE = ft.distinct(ROWS, by="k", time="ts").stage
@@ -140,6 +142,33 @@ def test_beside_a_partitioner_nothing_moves_and_no_key_is_asked_for():
     driven = Driven(two_hot_keys(), policy=Auto(relocates=False), partitioner=fx.ConsistentHash()).run(30)
     assert not driven.adaptation.asks_for_keys
     assert [event for event in driven.events if event["kind"] == "move"] == []
+
+
+# ---- policies of users
+
+
+TREES = ft.join(dict.fromkeys("abc", ROWS), on="k", time="ts", within="1 minute", plan="tree").stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "suggestion", "reason"),
+    [
+        (STAGE, Rescale(sites=9, why=""), "there are 8 partitions"),
+        (STAGE, Replan(site=0, tree="(0 1)", why=""), "no join tree"),
+        (TREES, Replan(site=0, tree="(0 1)", why=""), "joins 2 inputs of 3"),
+        (TREES, Replan(site=0, tree="a tree", why=""), "is not a join tree"),
+    ],
+)
+def test_what_a_policy_asks_for_in_vain_fails_and_the_query_goes_on(stage: Any, suggestion: Any, reason: str):
+    driven = Driven(two_hot_keys(), operator=stage.operator, policy=Static(), planning=StagePlans(stage.operator))
+    if stage.operator.plans is not None:
+        driven.state = replace(driven.state, trees=Trees.start(stage.operator.plans.start, driven.state.routing))
+    before = driven.state
+    driven.run(1, suggestion)
+    assert (driven.state.routing.to_json(), driven.state.trees) == (before.routing.to_json(), before.trees)
+    [event] = driven.events
+    assert event["outcome"] == "failed"
+    assert reason in event["reason"]
 
 
 # ---- options
