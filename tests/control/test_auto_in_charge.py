@@ -13,13 +13,16 @@ import pytest
 import fluxen as fx
 import fluxen.testing as ft
 from fluxen.control.adaptation import Adaptation
+from fluxen.control.plans.replanning import StagePlans
 from fluxen.engine.adapting import adaptations
 from fluxen.engine.options import AdaptOptions
 from fluxen.errors import ConfigError
 from fluxen.policies import Auto, FluxLoad, Static
+from fluxen.policies.base import Replan, Rescale, Suggestion
 from fluxen.state.epoch import StageState
 from fluxen.state.record import GroupStats, HeavyKeys, SideStats, SiteRecord
 from fluxen.state.routing import Routing
+from fluxen.state.trees import Trees
 
 ROWS = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 STAGE = ft.distinct(ROWS, by="k", time="ts").stage
@@ -66,10 +69,11 @@ class Driven:
     def fresh(self) -> Adaptation:
         return Adaptation(**{"policy": Auto(min_collection=0.5), "operator": STAGE.operator, **self.options})
 
-    def run(self, batches: int, *, restarts: bool = False) -> Driven:
-        for _ in range(batches):
+    def run(self, batches: int, *requests: Suggestion, restarts: bool = False) -> Driven:
+        for number in range(batches):
             records = self.keys.records(self.state.routing, self.epoch, self.adaptation.asks_for_keys)
-            self.state = self.adaptation.after(self.state, records, float(self.epoch), epoch=self.epoch)
+            asked = requests if number == 0 else ()
+            self.state = self.adaptation.after(self.state, records, float(self.epoch), asked, epoch=self.epoch)
             self.events += self.adaptation.events()
             self.epoch += 1
             if restarts:
@@ -104,6 +108,21 @@ def test_of_two_hot_keys_that_share_a_group_one_is_isolated_and_moves():
     assert [event for event in driven.events if event["outcome"] in ("refused", "failed")] == []
 
 
+def test_a_key_that_could_not_be_isolated_because_of_a_rescale_is_isolated_later():
+    low = -(2**63)
+    keys = (
+        {low + 5: 50_000} | {low + 10 + n: 200 for n in range(150)} | {low + 2**61 + n * 2**58: 500 for n in range(50)}
+    )
+    undisturbed = Driven(Keys(keys)).run(30)
+    [when] = [int(event["when"]) for event in undisturbed.events if event["kind"] == "repartition"]
+    driven = Driven(Keys(keys)).run(when).run(40, Rescale(sites=3, why="by hand"))
+    outcomes = [
+        (event["kind"], event["outcome"]) for event in driven.events if event["kind"] in ("rescale", "repartition")
+    ]
+    assert {("rescale", "done"), ("repartition", "refused"), ("repartition", "done")} <= set(outcomes)
+    assert len(driven.state.routing.explicit) == 1
+
+
 def test_restarts_change_nothing():
     straight, stopping = Driven(two_hot_keys()).run(40), Driven(two_hot_keys()).run(40, restarts=True)
     assert stopping.state.routing.to_json() == straight.state.routing.to_json()
@@ -123,6 +142,33 @@ def test_beside_a_partitioner_nothing_moves_and_no_key_is_asked_for():
     driven = Driven(two_hot_keys(), policy=Auto(relocates=False), partitioner=fx.ConsistentHash()).run(30)
     assert not driven.adaptation.asks_for_keys
     assert [event for event in driven.events if event["kind"] == "move"] == []
+
+
+# ---- policies of users
+
+
+TREES = ft.join(dict.fromkeys("abc", ROWS), on="k", time="ts", within="1 minute", plan="tree").stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "suggestion", "reason"),
+    [
+        (STAGE, Rescale(sites=9, why=""), "there are 8 partitions"),
+        (STAGE, Replan(site=0, tree="(0 1)", why=""), "no join tree"),
+        (TREES, Replan(site=0, tree="(0 1)", why=""), "joins 2 inputs of 3"),
+        (TREES, Replan(site=0, tree="a tree", why=""), "is not a join tree"),
+    ],
+)
+def test_what_a_policy_asks_for_in_vain_fails_and_the_query_goes_on(stage: Any, suggestion: Any, reason: str):
+    driven = Driven(two_hot_keys(), operator=stage.operator, policy=Static(), planning=StagePlans(stage.operator))
+    if stage.operator.plans is not None:
+        driven.state = replace(driven.state, trees=Trees.start(stage.operator.plans.start, driven.state.routing))
+    before = driven.state
+    driven.run(1, suggestion)
+    assert (driven.state.routing.to_json(), driven.state.trees) == (before.routing.to_json(), before.trees)
+    [event] = driven.events
+    assert event["outcome"] == "failed"
+    assert reason in event["reason"]
 
 
 # ---- options

@@ -23,6 +23,7 @@ from fluxen.policies.base import (
     Replan,
     Rescale,
     Spill,
+    Split,
     Stats,
     Suggestion,
     Unspill,
@@ -100,10 +101,20 @@ def test_a_failed_action_is_logged_with_its_error_and_frees_its_sites() -> None:
         (Rescale(sites=3, why=""), "already has 3"),
         (Replan(site=4, tree="(0 1)", why=""), "site 4 does not exist"),
         (Repartition(explicit=(), placement=((0, 8),), why=""), "site 8"),
+        (Repartition(explicit=(), placement=((9, 0),), why=""), "group 9 does not exist"),
+        (Repartition(explicit=((7, 4),), placement=((5, 0),), why=""), "group 5 does not exist"),
+        (Repartition(explicit=((2**63, 4),), placement=(), why=""), "no hash of 64 bits"),
+        (Split(key=-(2**63) - 1, dealt=0, sites=(0, 1), why=""), "no hash of 64 bits"),
     ],
 )
 def test_nonsense_is_refused_with_its_reason(suggestion: Suggestion, reason: str) -> None:
     assert reason in refusal(suggestion)
+
+
+def test_a_key_leaves_its_group_only_where_the_operator_knows_keys() -> None:
+    isolate = Repartition(explicit=((7, 4),), placement=((4, 0),), why="")
+    assert "stay together" in refusal(isolate, limits=Limits(divisible=False))
+    assert len(Manager(policy=Scripted(isolate)).step(stage(), now=1.0)) == 1
 
 
 def test_of_a_spilled_group_only_what_is_in_memory_needs_room_at_the_receiver() -> None:

@@ -16,7 +16,7 @@ from fluxen.control.moves import copying as ahead
 from fluxen.control.plans.replanning import StagePlans
 from fluxen.policies import Random
 from fluxen.policies.base import Move, Rescale
-from fluxen.state.epoch import StageState
+from fluxen.state.epoch import ASKED, StageState
 from fluxen.state.record import read_records
 from fluxen.state.routing import Routing
 from fluxen.testing import oracle
@@ -85,6 +85,20 @@ def test_a_rescale_waits_for_a_parallel_track(tmp_path, restart):
     assert not any(track and site == 3 for track, site in zip(tracked, sites))
     expected = oracle.distinct(given, ["k"], "ts", WITHIN * 1_000_000)
     assert oracle.canonical_rows(got) == oracle.canonical_rows(expected)
+
+
+def test_half_a_request_that_a_crash_has_left_is_forgotten(tmp_path):
+    """On filesystems that cannot replace a file at once, a driver may die in the middle of rescale()."""
+    stage = ft.distinct(SCHEMA, "k", "ts")
+    bench = ft.LocalEngine([stage], str(tmp_path))
+    bench.step(0, [SCHEMA.empty_table()])
+    bench.loop.rescale(1)
+    whole = bench.store.read(ASKED)
+    bench.store.write(ASKED, whole[: len(whole) // 2])
+    again = ft.LocalEngine([stage], str(tmp_path))
+    again.step(1, [SCHEMA.empty_table()])
+    assert again.epoch.stages[0].routing.sites == 2
+    assert not again.store.exists(ASKED)
 
 
 def test_groups_of_their_own_and_copies_have_a_site_that_exists_after_a_rescale():

@@ -171,6 +171,27 @@ def test_a_column_that_is_no_event_time_of_the_stage_before_counts_like_a_source
     assert marks(bench, 1) == [500]
 
 
+def test_milliseconds_taken_for_seconds_are_event_times_as_well(tmp_path):
+    """The year 58,000 is not the end of the input, and what is kept for ever is not forgotten because it has come."""
+    far = 1_790_000_000_000
+    first = joined()
+    bench = ft.LocalEngine([first, counted(first, "a_ts", 5)], str(tmp_path / "windows"))
+    found = [bench.step(n, [rows(far + 5 * n), rows(far + 5 * n)]) for n in range(8)]
+    found += drained(bench)
+    assert late(bench, 1) == 0
+    assert sum(table.num_rows for table in found) == 5
+    assert marks(bench, 1) == [far + 25]
+    found.append(bench.flush(everything=True))
+    assert sum(table.num_rows for table in found) == 8
+    open_ended = ft.LocalEngine([joined(within=None)], str(tmp_path / "open"))
+    open_ended.step(0, [rows(1), rows(1)])
+    open_ended.step(1, [rows(far, k=2), rows(far, k=2)])
+    assert sum(ref.rows for ref in open_ended.epoch.stages[0].segments) == 4
+    firsts = ft.LocalEngine([ft.distinct(SCHEMA, "k", "ts")], str(tmp_path / "firsts"))
+    found = [firsts.step(n, [rows(second)]) for n, second in enumerate([1, far, far + 1])]
+    assert [table.num_rows for table in found] == [1, 0, 0]
+
+
 # ---- rows that filters hide
 
 
@@ -234,6 +255,24 @@ def test_when_all_inputs_are_idle_an_epoch_without_rows_lets_windows_out(tmp_pat
     assert not idle_due(bench.epoch, stages, 61.0)
     found += drained(bench)
     assert windows(*found) == {0: 1}
+
+
+def test_silence_says_nothing_of_an_input_that_another_stage_feeds_where_no_site_ran_either(tmp_path):
+    """What the first stage still has to say of second 1 is not late because filters let no row through meanwhile."""
+    first = joined(within="100 seconds")
+    third = pa.schema([("k", pa.int64()), ("a_ts", TIME)])
+    inputs = {"pair": first.schema, "c": third}
+    second = ft.join(inputs, "k", "a_ts", within="100 seconds", idle="1 minute").fed(0, None)
+    bench = ft.LocalEngine([first, second], str(tmp_path))
+    at = pa.table([[1], rows(90).column("ts")], schema=third)
+    bench.step(0, [rows(1), rows(2, k=2), at])
+    before = marks(bench, 1)
+    assert before == [-98, 90]
+    bench.epoch = rested(bench.epoch, [first.stage, second.stage], batch=1, elapsed=61.0)
+    assert marks(bench, 1) == before
+    found = bench.step(2, [rows(), rows(3), at.slice(0, 0)])
+    assert late(bench, 1) == 0
+    assert found.num_rows == 1
 
 
 @pytest.mark.parametrize("plan", ["mjoin", "tree"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -74,7 +75,7 @@ class Adaptation:
         self.rotates = memory is not None and operator is not None and not self.spillable
         limits = limits or Limits(rotation=self.rotates, generations=operator is None or self.spillable)
         if operator is not None:
-            limits = replace(limits, deals=operator.deals, whole=operator.whole)
+            limits = replace(limits, deals=operator.deals, whole=operator.whole, divisible=operator.divisible)
         # events go to the checkpoint's log; what the manager itself keeps serves to count refusals that repeat
         self.manager = Manager(policy=policy or (LocalDisk() if limited else Static()), limits=limits, kept=KEPT)
         # a policy that knows nothing of disks does not excuse a site from its memory
@@ -254,8 +255,9 @@ class Adaptation:
         if self.planning is None:
             return None
         if isinstance(action.suggestion, Replan):
-            self.manager.finish(action.id, now)
-            return self.planning.replanned(state, action.suggestion, now)
+            error = self.planning.why_not(state, action.suggestion)
+            self.manager.finish(action.id, now, error=error)
+            return state if error else self.planning.replanned(state, action.suggestion, now)
         if isinstance(action.suggestion, Move):
             copied = self._copied(action, stats)
             return self.planning.move(
@@ -323,23 +325,21 @@ class Adaptation:
         suggestion = action.suggestion
         if isinstance(suggestion, Move):
             following = routing.moved(np.array(suggestion.pgs, dtype=np.int32), suggestion.receiver)
-        elif isinstance(suggestion, Rescale):
-            following = self._rescaled(routing, suggestion.sites)
+        elif isinstance(suggestion, Rescale) and suggestion.sites <= routing.partitions:
+            rescaled = routing.rescaled if self.repartitioner is None else partial(self.repartitioner.rescaled, routing)
+            following = rescaled(suggestion.sites)
         elif isinstance(suggestion, Repartition):
             following = repartitioned(routing, suggestion)
         else:
-            self.manager.finish(action.id, now, error=f"{suggestion.kind} is not available for this operator")
+            few = f"there are {routing.partitions} partitions, which cannot be spread over more sites"
+            what = f"{suggestion.kind} is not available for this operator"
+            self.manager.finish(action.id, now, error=few if isinstance(suggestion, Rescale) else what)
             return routing
         size = self._moved(routing, following, stats)
         self.manager.finish(action.id, now, bytes=size)
         if isinstance(suggestion, Move):
             self.relocations.start(suggestion, size, now)
         return following
-
-    def _rescaled(self, routing: Routing, sites: int) -> Routing:
-        if self.repartitioner is not None:
-            return self.repartitioner.rescaled(routing, sites)
-        return routing.rescaled(sites)
 
     def _rebalance(self, state: StageState, stats: Stats, now: float) -> StageState:
         assert self.repartitioner is not None

@@ -104,16 +104,18 @@ def rested(
         }
         for stage in epoch.stats.get("stages", [])
     ]
-    states = tuple(
-        _moved(stage, before, _heard(stage, (), _seen_by(stage, number, seen)), elapsed)
-        for number, (stage, before) in enumerate(zip(stages, epoch.stages))
-    )
-    return replace(epoch, number=epoch.number + 1, batch=batch, stages=states, stats={"stages": shown})
+    states: list[StageState] = []
+    results: list[Mapping[str, int]] = []
+    for number, (stage, before) in enumerate(zip(stages, epoch.stages)):
+        heard = _heard(stage, (), _seen_by(stage, number, seen))
+        states.append(_moved(stage, before, heard, _Ahead(_bounds(stage, results), elapsed)))
+        results.append(marks.results(stage.operator, states[-1]) if number + 1 < len(stages) else {})
+    return replace(epoch, number=epoch.number + 1, batch=batch, stages=tuple(states), stats={"stages": shown})
 
 
-def _moved(stage: Stage, before: StageState, heard: Heard, elapsed: float) -> StageState:
+def _moved(stage: Stage, before: StageState, heard: Heard, ahead: _Ahead) -> StageState:
     """The stage with its inputs further on, and nothing else done."""
-    frontier, quiet = _frontier(stage, before, heard, _Ahead((None,) * stage.operator.inputs, elapsed))
+    frontier, quiet = _frontier(stage, before, heard, ahead)
     watermarks = before.watermarks if before.buffer else frontier
     return replace(before, watermarks=watermarks, frontier=() if frontier == watermarks else frontier, quiet=quiet)
 

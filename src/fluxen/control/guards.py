@@ -41,6 +41,7 @@ class Limits:
                     memory; off for joins, of whose groups only what is in memory needs memory at the receiver
     deals           the inputs whose rows of one key may be dealt over several sites
     whole           why rows of a key cannot be dealt where `deals` is empty
+    divisible       whether a key may get a partition group of its own
     """
 
     site_cooldown: float = 0.0
@@ -50,6 +51,7 @@ class Limits:
     generations: bool = True
     deals: tuple[int, ...] = ()
     whole: str = "its operator has not said that they may be dealt"
+    divisible: bool = True
 
     def __post_init__(self) -> None:
         if self.site_cooldown < 0 or self.group_cooldown < 0 or not 0 < self.headroom <= 1:
@@ -120,12 +122,9 @@ def _unknown(suggestion: Suggestion, stats: Stats) -> str | None:
             known = 0 <= suggestion.site < stats.sites
             return None if known else f"site {suggestion.site} does not exist: the stage has sites 0..{stats.sites - 1}"
         case Repartition():
-            for pg, site in suggestion.placement:
-                if not 0 <= site < stats.sites:
-                    return f"group {pg} would go to site {site}: the stage has sites 0..{stats.sites - 1}"
-            return None
+            return _placed_nowhere(suggestion, stats)
         case Split() | Merge():
-            return None
+            return _no_hash(suggestion.key)
     if not suggestion.pgs:
         return "names no partition group"
     if len(suggestion.pgs) > 1 and len(set(suggestion.pgs)) < len(suggestion.pgs):
@@ -140,6 +139,20 @@ def _unknown(suggestion: Suggestion, stats: Stats) -> str | None:
         if stats.moving[row]:
             return f"partition group {pg} is already moving"
     return None
+
+
+def _placed_nowhere(suggestion: Repartition, stats: Stats) -> str | None:
+    fresh = {h for h, _ in suggestion.explicit} - {h for h, _ in stats.keys.isolated}
+    for pg, site in suggestion.placement:
+        if not 0 <= site < stats.sites:
+            return f"group {pg} would go to site {site}: the stage has sites 0..{stats.sites - 1}"
+        if stats.index(pg) < 0 and not stats.groups <= pg < stats.groups + len(fresh):
+            return f"partition group {pg} does not exist"
+    return next((why for h, _ in suggestion.explicit if (why := _no_hash(h))), None)
+
+
+def _no_hash(key: int) -> str | None:
+    return None if -(2**63) <= key < 2**63 else f"key {key} is no hash of 64 bits"
 
 
 def _occupied(suggestion: Suggestion, busy: Busy, now: float) -> str | None:
@@ -173,6 +186,9 @@ def _specific(suggestion: Suggestion, stats: Stats, busy: Busy, limits: Limits, 
                     return f"partition group {pg} has nothing on disk"
             if isinstance(suggestion, Unspill):
                 return _room(suggestion.site, size_of(suggestion, stats), stats, limits)
+        case Repartition():
+            if suggestion.explicit and not limits.divisible:
+                return "keys of one partition group stay together: the operator's state is that of the group"
         case Split():
             if not limits.deals:
                 return f"rows of one key stay together: {limits.whole}"

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxen.arrays import MAX_TIME, MIN_TIME, UNBOUNDED
+from fluxen.arrays import MAX_TIME, MIN_TIME
 from fluxen.operators.base import Operator, Progress
 from fluxen.state import generations
 from fluxen.state.epoch import StageState
 
+LONGEST = 2**56
+"""More microseconds than any window or pause between rows has: 2,283 years."""
 Marks = tuple[int, ...]
 Idle = tuple[int | None, ...]
 
@@ -41,7 +43,7 @@ def fed(before: Marks, marks: Marks, bounds: Sequence[int | None], lateness: Mar
 
 
 def _fed(before: int, bound: int, lateness: int) -> int:
-    if bound >= UNBOUNDED:  # the stage before has ended: no event time is as late as this
+    if bound >= MAX_TIME - LONGEST:  # the stage before has ended; what it gives last is at most a window before that
         return MAX_TIME
     return max(before, bound - lateness, MIN_TIME)
 

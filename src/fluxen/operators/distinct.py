@@ -70,6 +70,8 @@ class Distinct(Operator):
         return self.within if plain else None
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
+        if self.within >= UNBOUNDED:
+            return (MIN_TIME,)
         return (following[0] - self.within + (self.rule == "watermark"),)
 
     def output_watermarks(self, progress: Progress) -> dict[str, int]:

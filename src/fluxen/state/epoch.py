@@ -258,12 +258,13 @@ class EpochLog:
         self._asked = sites is not None
 
     def asked(self) -> int | None:
-        try:
-            sites = int(unseal(self.store.read(ASKED), self.store.path(ASKED))["sites"])
-        except FileNotFoundError:
+        if not self.store.exists(ASKED):
             return None
         self._asked = True
-        return sites
+        try:
+            return int(unseal(self.store.read(ASKED), self.store.path(ASKED))["sites"])
+        except DamagedError:  # half a request, which a driver that died has left where files are not written at once
+            return None
 
     def begun(self, number: int) -> bool:
         """Whether some attempt of an epoch that was not committed may have delivered results."""

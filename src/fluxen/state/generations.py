@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fluxen.arrays import UNBOUNDED, Floats, Ints, Mask
+from fluxen.arrays import MIN_TIME, Floats, Ints, Mask
 from fluxen.state.routing import mask_of, ranges
 from fluxen.state.segment import SegmentRef
 
@@ -159,7 +159,7 @@ def overdue(refs: Sequence[SegmentRef], horizons: Sequence[int], size: int) -> M
     there are, so it is due again a window later, not whenever the next segment dies. Where one side never dies (a bound
     to one side only), it is due when half of a group's rows are dead: each row pays for about one cleanup.
     """
-    dying = [horizon > -UNBOUNDED // 2 for horizon in horizons]
+    dying = [horizon > MIN_TIME for horizon in horizons]
     dead: dict[int, Mask] = {}
     alive: dict[int, Mask] = {}
     rows, useless = np.zeros(size), np.zeros(size)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fluxen.arrays import UNBOUNDED, Groups, Ints, Mask
+from fluxen.arrays import MAX_TIME, MIN_TIME, Groups, Ints, Mask
 from fluxen.state.routing import Routing, base_group, mask_of
 from fluxen.state.segment import Segment, SegmentRef, hold_segment, open_segment, time_range
 from fluxen.state.store import Store
@@ -142,10 +142,10 @@ def due(sizes: Sequence[tuple[int, int]], limit: int = MAX_MERGED_BYTES) -> int:
 
 def young(runs: Sequence[SortedRun], horizon: int) -> list[SortedRun]:
     """The newest runs with more life before them than behind them; merging one that soon expires is wasted."""
-    if not runs:
-        return []
+    if not runs or horizon <= MIN_TIME:  # rows that stay for ever may have no time to go by
+        return list(runs)
     # a row that never expires says nothing about the others
-    newest = max((run.ref.t_max for run in runs if run.ref.t_max < UNBOUNDED), default=horizon)
+    newest = max((run.ref.t_max for run in runs if run.ref.t_max < MAX_TIME), default=horizon)
     kept: list[SortedRun] = []
     for run in reversed(runs):
         if 2 * (newest - run.ref.t_max) > newest - horizon:

@@ -21,7 +21,7 @@ from fluxen.control.moves.parallel_track import move_by_track, trackable
 from fluxen.control.moves.relocation import STEPS as MSLB_STEPS
 from fluxen.control.moves.rerouting import with_routing
 from fluxen.control.plans.optimizer import Observed, Optimizer, price
-from fluxen.errors import ConfigError
+from fluxen.errors import ConfigError, DamagedError
 from fluxen.operators.base import Operator
 from fluxen.policies.base import Move, Replan, Stats
 from fluxen.state.epoch import StageState
@@ -103,6 +103,16 @@ class StagePlans:
                 why = f"{new} costs {better[1]:.0f} probes a batch, {old} {better[2]:.0f}"
                 found.append(Replan(site=site, tree=write(better[0]), why=why))
         return found
+
+    def why_not(self, state: StageState, suggestion: Replan) -> str:
+        """Why a site cannot have the tree; empty if it can."""
+        if state.trees is None:
+            return "there is no join tree to change"
+        try:
+            asked = len(members(read(suggestion.tree)))
+        except DamagedError as error:
+            return str(error)
+        return "" if asked == self.operator.inputs else f"the tree joins {asked} inputs of {self.operator.inputs}"
 
     def replanned(self, state: StageState, suggestion: Replan, now: float) -> StageState:
         assert state.trees is not None

@@ -148,7 +148,7 @@ class Join(Operator):
         """A row is dead once the watermark of every other input is beyond what the bounds let it meet."""
         # t_i - t_j <= -reach[i][j] for a future row of input i, and t_i >= its watermark
         return tuple(
-            max(MIN_TIME, min(following[i] + self.reach[i][j] for i in range(self.inputs) if i != j))
+            min(at_least(following[i], self.reach[i][j]) for i in range(self.inputs) if i != j)
             for j in range(self.sides)
         )
 

@@ -55,10 +55,13 @@ def slices(
 
 
 def at_least(time: int, gap: int) -> int:
-    """`time` plus a lower bound: the end of an input is the end whatever the bound, and no bound is no time at all."""
+    """`time` plus a lower bound: the end of an input is the end whatever the bound, and so is the time before its first
+    row; no bound is no time at all."""
     if time >= MAX_TIME:
         return MAX_TIME
-    return MIN_TIME if gap <= -UNBOUNDED // 2 else min(max(time + gap, MIN_TIME), MAX_TIME)
+    if time <= MIN_TIME or gap <= -UNBOUNDED // 2:
+        return MIN_TIME
+    return min(max(time + gap, MIN_TIME), MAX_TIME)
 
 
 def since(table: pa.Table, horizon: int) -> pa.Table:

@@ -24,11 +24,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from fluxen.arrays import MAX_TIME, MIN_TIME, Ints, Json, Mask
+from fluxen.arrays import MAX_TIME, Ints, Json, Mask
 from fluxen.operators.base import Plans, Results, SiteInput, SiteOutput
 from fluxen.operators.join.mway import Join
 from fluxen.operators.join.node import JoinedRows, Node
 from fluxen.operators.join.observe import observe
+from fluxen.operators.join.reduction import at_least
 from fluxen.operators.kernels import concat_sorted, sort_order
 from fluxen.state.generations import Spans
 from fluxen.state.segment import Segment, SegmentRef, column, time_range
@@ -77,9 +78,10 @@ class TreeJoin(Join):
         Stated for the earliest part, which is the time a stored combination goes by.
         """
         return tuple(
-            max(
-                MIN_TIME,
-                min(following[k] + min(self.reach[k][j] for j in found) for k in range(self.inputs) if k not in found),
+            min(
+                at_least(following[k], min(self.reach[k][j] for j in found))
+                for k in range(self.inputs)
+                if k not in found
             )
             for found in self.sets
         )

@@ -39,7 +39,6 @@ from fluxen.policies.base import (
     Move,
     Note,
     Policy,
-    Repartition,
     Spill,
     Stats,
     Suggestion,
@@ -203,9 +202,7 @@ class Auto(Policy):
             what = "; ".join(describe(s) for s in told[:3])
             self._ledger.predict(one.kind, what, saves=one.saves, share=min(one.saves / whole, 1.0), wall=wall)
         elif one.kind == "isolate":
-            (found,) = one.suggestions
-            assert isinstance(found, Repartition)
-            self._isolation.done(found.explicit[-1][0])
+            self._isolation.asked()
         elif one.kind == "return":
             self._isolation.returned()
         return told

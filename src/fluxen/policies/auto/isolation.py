@@ -40,7 +40,6 @@ class Isolation:
         self._apart = 0  # reports in a row in which the slowest site stood out because of one group
         self._named: dict[int, tuple[float, int]] = {}  # key -> share of its group's rows summed up, reports
         self._cold: dict[int, int] = {}  # isolated key -> reports in a row without work
-        self._tried: list[int] = []
 
     @property
     def asks(self) -> bool:
@@ -93,7 +92,7 @@ class Isolation:
 
     def _isolating(self, stats: Stats, loads: Loads) -> list[Candidate]:
         row = self._blocking(stats, loads)
-        known = {key: total / n for key, (total, n) in self._named.items() if n >= ASKS and key not in self._tried}
+        known = {key: total / n for key, (total, n) in self._named.items() if n >= ASKS}
         if row is None or not known or len(stats.keys.isolated) >= MOST:
             return []
         key, share = max(known.items(), key=lambda one: one[1])
@@ -118,25 +117,22 @@ class Isolation:
         back = Repartition(explicit=kept, placement=(), why=f"{len(cold)} isolated keys have cooled down")
         return [Candidate(kind="return", suggestions=(back,), needed="fewer groups to look up")]
 
-    def done(self, key: int) -> None:
-        """A key has been isolated: if it is there again later it has gone back meanwhile, and is looked at anew."""
-        self._tried = [*self._tried, key][-8:]
+    def asked(self) -> None:
+        """A key is to be isolated: if it is not, or has gone back later, it is looked at anew."""
         self._named = {}
 
     def returned(self) -> None:
         """Keys have been asked to go back; those that cannot yet are asked again later."""
-        self._cold, self._tried = {}, []
+        self._cold = {}
 
     def snapshot(self) -> dict[str, Any]:
         return {
             "apart": self._apart,
             "named": [[key, *named] for key, named in self._named.items()],
             "cold": [list(one) for one in self._cold.items()],
-            "tried": list(self._tried),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._apart = int(state["apart"])
         self._named = {int(key): (float(share), int(n)) for key, share, n in state["named"]}
         self._cold = {int(key): int(n) for key, n in state["cold"]}
-        self._tried = [int(key) for key in state["tried"]]
