@@ -169,6 +169,23 @@ def test_local_times_that_a_clock_skips_are_times_like_any_other(spark, drain, c
     assert sorted(found) == [(at[0], 1, at[0]), (at[1], 4, at[2]), (at[3], 4, at[4])]
 
 
+def test_lists_of_times_are_the_same_in_any_time_zone(spark, same):
+    tables = [rows((1, 1), (2, 1), (2, 2)), rows((3, 1), (15, 2))]
+    lists = "sort_array(collect_list(ts)) AS l, sort_array(collect_set(ts)) AS s"
+    with setting(spark, "spark.sql.session.timeZone", "Europe/Berlin"):
+        same({"a": tables}, f"SELECT k, {lists} FROM a GROUP BY k, window(ts, '10 seconds')")
+
+
+def test_a_query_goes_on_with_its_state_in_another_time_zone(spark, views, drain, collected):
+    tables = [rows((1, 1)), rows((2, 1))]
+    sql = "SELECT string(max(u)) AS u FROM (SELECT ts, ts AS u FROM a) GROUP BY window(ts, '1 hour')"
+    for upto, zone in ((1, "Europe/Berlin"), (2, "UTC")):
+        with setting(spark, "spark.sql.session.timeZone", zone):
+            views({"a": tables[:upto]}, {}, streaming=True)
+            drain(fx.query(spark.sql(sql)).adapt(partitions=8), collected, endOfInput=upto == 2)
+    assert collected.rows == [{"u": "2023-11-14 22:13:22"}]
+
+
 def test_a_gap_in_days_is_refused_where_days_differ_in_length(spark, views):
     views({"a": [rows((1, 1))]}, {}, streaming=True)
     sql = "SELECT k, session_window(ts, '{}') AS w, count(*) AS n FROM a GROUP BY 1, 2"
