@@ -39,6 +39,7 @@ class QueryCase:
     python: bool = False
     """whether a Python function has been at the rows before"""
     ansi: bool = True
+    zone: str = "UTC"
 
     def read(self, rows: Any) -> Any:
         """A stream's rows, or a table's, as the query finds them."""
@@ -109,6 +110,7 @@ AGGREGATES = {
     "all": "sort_array(collect_set({a}.n))",
     "sd": "round(stddev({a}.n), 6)",
     "every": "bool_and({a}.n > 0)",
+    "times": "sort_array(collect_set({a}.ts))",
 }
 
 
@@ -151,8 +153,9 @@ def query_cases(draw: Any) -> QueryCase:
     steps = [f"{len(tables)} streams, {batches} batches, filters {filters}", *(f"{how}: {on}" for how, on in joins)]
     steps += ["united with the last stream"] if united else []
     settings = {name: draw(st.booleans()) for name in ("python", "ansi")}
-    steps += [*(words for words, _ in groups), str(settings)]
-    return QueryCase(tables=tables, steps=steps, build=build, **settings)
+    zone = draw(st.sampled_from(["UTC", "Asia/Tokyo"]))
+    steps += [*(words for words, _ in groups), str(settings), zone]
+    return QueryCase(tables=tables, steps=steps, build=build, zone=zone, **settings)
 
 
 def _join(draw: Any, at: int, kind: str) -> tuple[str, str]:

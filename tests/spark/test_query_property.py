@@ -21,11 +21,15 @@ from tests.query_cases import DELAY, QueryCase, query_cases
 pytestmark = pytest.mark.spark
 
 
+ANSI, ZONE = "spark.sql.ansi.enabled", "spark.sql.session.timeZone"
+
+
 @pytest.fixture(autouse=True)
 def as_before(spark: Any) -> Any:
-    before = spark.conf.get("spark.sql.ansi.enabled")
+    before = {name: spark.conf.get(name) for name in (ANSI, ZONE)}
     yield
-    spark.conf.set("spark.sql.ansi.enabled", before)
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 FEW = examples(8, phases=[Phase.explicit, Phase.generate], database=None, print_blob=False)
@@ -108,5 +112,6 @@ def at_once(spark: Any, case: QueryCase) -> list[str]:
 @FEW
 @given(case=query_cases(), history=st.data())
 def test_a_dataframe_gives_on_fluxen_what_it_gives_over_all_rows_at_once(spark, case, history):
-    spark.conf.set("spark.sql.ansi.enabled", str(case.ansi).lower())
+    spark.conf.set(ANSI, str(case.ansi).lower())
+    spark.conf.set(ZONE, case.zone)
     assert replay(spark, case, history) == at_once(spark, case)

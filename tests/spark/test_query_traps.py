@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 import fluxen as fx
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.spark
 
 START = 1_700_000_000 * SECOND
 """A multiple of 20 seconds."""
+LEFT_AND_CAME = "(SELECT k, ts AS t FROM a UNION ALL SELECT k, ts + INTERVAL 1 HOUR FROM a)"
 BOTH = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL 5 SECONDS AND a.ts + INTERVAL 5 SECONDS"
 
 
@@ -100,6 +102,12 @@ def test_parts_of_one_stream_are_united_by_spark(spark, views):
     assert len(fx.query(counted).plans) == 1
 
 
+def test_another_column_in_the_place_of_an_event_time_moves_no_watermark(same, spark, views):
+    """Rows of the second batch would be late, were the later times of the first one event times."""
+    tables = [rows((1, 1), (20, 2)), rows((2, 1), (30, 2))]
+    same({"a": tables}, f"SELECT DISTINCT k, t FROM {LEFT_AND_CAME}", a="1 minute")
+
+
 def test_a_union_in_our_own_words_does_not_hide_who_is_behind(spark, views):
     made = views({"a": [rows((1, 1))], "b": [rows((1, 1))]}, {}, streaming=True)
     with pytest.raises(QueryError, match=r"use fx.union\(\)"):
@@ -169,6 +177,23 @@ def test_local_times_that_a_clock_skips_are_times_like_any_other(spark, drain, c
     assert sorted(found) == [(at[0], 1, at[0]), (at[1], 4, at[2]), (at[3], 4, at[4])]
 
 
+def test_lists_of_times_are_the_same_in_any_time_zone(spark, same):
+    tables = [rows((1, 1), (2, 1), (2, 2)), rows((3, 1), (15, 2))]
+    lists = "sort_array(collect_list(ts)) AS l, sort_array(collect_set(ts)) AS s"
+    with setting(spark, "spark.sql.session.timeZone", "Europe/Berlin"):
+        same({"a": tables}, f"SELECT k, {lists} FROM a GROUP BY k, window(ts, '10 seconds')")
+
+
+def test_a_query_goes_on_with_its_state_in_another_time_zone(spark, views, drain, collected):
+    tables = [rows((1, 1)), rows((2, 1))]
+    sql = "SELECT string(max(u)) AS u FROM (SELECT ts, ts AS u FROM a) GROUP BY window(ts, '1 hour')"
+    for upto, zone in ((1, "Europe/Berlin"), (2, "UTC")):
+        with setting(spark, "spark.sql.session.timeZone", zone):
+            views({"a": tables[:upto]}, {}, streaming=True)
+            drain(fx.query(spark.sql(sql)).adapt(partitions=8), collected, endOfInput=upto == 2)
+    assert collected.rows == [{"u": "2023-11-14 22:13:22"}]
+
+
 def test_a_gap_in_days_is_refused_where_days_differ_in_length(spark, views):
     views({"a": [rows((1, 1))]}, {}, streaming=True)
     sql = "SELECT k, session_window(ts, '{}') AS w, count(*) AS n FROM a GROUP BY 1, 2"
@@ -193,6 +218,19 @@ def test_zeros_of_both_signs_and_nan_are_keys_and_stay_as_they_are(same):
         a="4 seconds",
         b="4 seconds",
     )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT string(z) AS z, string(c.z) AS y, count(*) AS n FROM {} GROUP BY z, c, window(ts, '1 second')",
+    ],
+)
+def test_zeros_of_both_signs_are_one_group_and_it_is_called_zero(same, sql):
+    """Groups of one row each, which the JVM does not put together, as well as those of several."""
+    tables = [rows((1, 1), (2, 2), (2.5, 1)), rows((3, 1), (4, 2))]
+    odd = "(SELECT *, struct(z) AS c FROM (SELECT *, if(k = 1, -1, 1) * 0.0D AS z FROM a))"
+    same({"a": tables}, sql.format(odd))
 
 
 def test_two_functions_of_one_name_are_two_keys(same):
@@ -252,6 +290,13 @@ def test_without_ansi_whole_numbers_wrap_as_sparks_do(spark, same):
         same({"a": tables}, "SELECT sum(n) AS total FROM a GROUP BY window(ts, '1 hour')")
 
 
+def test_what_a_filter_leaves_out_of_an_aggregate_is_not_computed(spark, same):
+    tables = [rows((1, 0), (2, 5)), rows((3, 0), (4, 2))]
+    sql = "SELECT sum(10 div k) FILTER (WHERE k > 0) AS s FROM a GROUP BY window(ts, '1 hour')"
+    with setting(spark, "spark.sql.ansi.enabled", "true"):
+        same({"a": tables}, sql)
+
+
 # ---- what has no state, and what is refused
 
 
@@ -281,10 +326,36 @@ REFUSED = {
     "SELECT k, first(n) AS n FROM (SELECT k, n FROM a) GROUP BY k": "withWatermark",
     "SELECT a.k FROM a FULL JOIN b ON a.k = b.k AND b.ts <= a.ts": "later than them rows of a .* a.ts BETWEEN b.ts",
     "SELECT a.k FROM a LEFT ANTI JOIN (SELECT k FROM b) b ON a.k = b.k": "on b and add such a bound to ON",
+    "SELECT k, session_window(t, '1 second') AS w, count(*) AS n FROM (SELECT k, ts + INTERVAL 1 HOUR AS t FROM a) "
+    "GROUP BY 1, 2": r"put withWatermark\(\) on that column",
+    f"SELECT window(t, '1 hour') AS w, count(*) AS n FROM {LEFT_AND_CAME} GROUP BY 1": "a watermark in all its parts",
+    f"SELECT c.ts, count(*) AS n FROM (SELECT struct(a.ts) AS c FROM a JOIN b ON {BOTH}) GROUP BY c.ts": "grouping by",
+    "SELECT k, n FROM a UNION ALL SELECT 1, 2": "read the table as a stream",
+    "SELECT k, count(*) AS n FROM (SELECT k FROM a UNION ALL SELECT 1) GROUP BY k": "read the table as a stream",
+    "SELECT *, row_number() OVER (PARTITION BY k ORDER BY ts) AS r FROM a": "a filter such as rn <= 10",
+    f"SELECT max(unix_timestamp()) AS n FROM (SELECT a.ts FROM a JOIN b ON {BOTH}) GROUP BY window(ts, '1 hour')": (
+        "current_timestamp"
+    ),
     "SELECT window(ts, '1 minute') AS w, k, count(*) AS n FROM a GROUP BY CUBE (window(ts, '1 minute'), k)": (
         r"window\(ts, '1 minute'\), ROLLUP"
     ),
 }
+
+
+def test_functions_of_whole_groups_say_what_to_write_instead(spark, views):
+    made = views({"a": [rows((1, 1))]}, {}, streaming=True)["a"]
+    with pytest.raises(QueryError, match=r"fx.stateful\(\)"):
+        fx.query(made.groupBy("k").applyInPandas(lambda group: group, made.schema))
+
+
+def test_lists_that_hold_nulls_are_refused(spark, views):
+    views({"a": [rows((1, 1))]}, {}, streaming=True)
+    try:
+        df = spark.sql("SELECT collect_list(k) RESPECT NULLS AS l FROM a GROUP BY window(ts, '1 hour')")
+    except AnalysisException:
+        pytest.skip("this Spark has no such lists")
+    with pytest.raises(QueryError, match=r"RESPECT NULLS.*coalesce"):
+        fx.query(df)
 
 
 @pytest.mark.parametrize("sql", REFUSED)

@@ -64,8 +64,10 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, l
     if not received:
         return None, []
     whole = pa.Table.from_batches(received).combine_chunks()
-    # what Spark knows never to be null is a column like any other in state, which is told apart by its schema
-    table = pa.Table.from_arrays(whole.columns, names=whole.column_names)
+    # state is told apart by its schema, in which a column is not one that Spark knows never to be null, nor one of the
+    # session's time zone
+    columns = [_stored(column) for column in whole.columns]
+    table = pa.Table.from_arrays(columns, names=whole.column_names)
     source = table.column(IN).to_numpy()
     h = table.column(H).to_numpy()
     hidden = _hidden(table, source, len(wire.inputs))
@@ -84,6 +86,38 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, l
             )
         )
     return _marked(source[source < 0]), inputs
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type that state has of a column, whatever the session's settings are: timestamps in UTC, texts not large.
+
+    >>> str(stored_type(pa.list_(pa.timestamp("us", "Europe/Berlin"))))
+    'list<item: timestamp[us, tz=UTC]>'
+    >>> stored_type(pa.struct([("s", pa.large_string())]))
+    StructType(struct<s: string>)
+    """
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([_stored_field(kind.field(at)) for at in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return pa.list_(_stored_field(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_stored_field(kind.key_field), _stored_field(kind.item_field))
+    return kind
+
+
+def _stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = stored_type(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _stored_field(part: pa.Field) -> pa.Field:
+    return part.with_type(stored_type(part.type))
 
 
 def rechunk(table: pa.Table) -> list[pa.RecordBatch]:

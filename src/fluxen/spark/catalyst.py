@@ -139,6 +139,10 @@ class Maker:
         some = jvm(self.spark).scala.Option.apply(condition)
         return self._logical.Join(join.left(), join.right(), join.joinType(), some, join.hint())
 
+    def only(self, condition: Any, expression: Any) -> Any:
+        """An expression where a condition holds, and null elsewhere."""
+        return self._expressions.If(condition, expression, self._expressions.Literal(None, expression.dataType()))
+
     def present(self, expression: Any) -> Any:
         return self._expressions.IsNotNull(expression)
 

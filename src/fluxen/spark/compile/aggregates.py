@@ -91,6 +91,9 @@ class _Stage:
         by = [name for _, _, name in self.keys]
         if self.session is not None:
             start, gap = self.session
+            if not self.below.timed(start):
+                instead = "nothing says when a session has ended; put withWatermark() on that column, before the window"
+                raise refused(f"session_window() of {start.sql()}", self.node, instead)
             return AggregateWords(by=by, time=self._read(start), session=f"{gap} microseconds", compiled=True)
         closing = next((key for key in self.keys if key[1] is not None and event_timed(key[1])), None)
         if closing is None:
@@ -174,8 +177,14 @@ class _Stage:
         if kind is None:
             name = "an aggregate function in Python" if called == "PythonUDAF" else f"{function.prettyName()}()"
             raise refused(name, expression, f"there are {', '.join(KINDS)}")
+        if kind in ("collect_list", "collect_set") and _keeps_nulls(function):
+            instead = "nulls are left out here; collect another value in their place, as in coalesce(value, 0)"
+            raise refused(f"{function.prettyName()}() RESPECT NULLS", expression, instead)
         where = optional(expression.filter())
         arguments = items(function.children())
+        if where is not None:  # what is left out need not be computable
+            plain = [is_attribute(one) or bool(one.foldable()) for one in arguments]
+            arguments = [one if as_is else self.maker.only(where, one) for as_is, one in zip(plain, arguments)]
         if kind == "count":
             return self._count(arguments, distinct, where)
         if kind in ("first", "last") and not self.below.event_times:
@@ -203,3 +212,8 @@ class _Stage:
         elif distinct:
             column = self._read(arguments[0])
         return Aggregate("count", column, None, distinct, None if where is None else self._read(where))
+
+
+def _keeps_nulls(function: Any) -> bool:
+    """Whether a list or set is to hold nulls: the one switch such a function has, where it has one."""
+    return any(function.productElement(at) is False for at in range(function.productArity()))

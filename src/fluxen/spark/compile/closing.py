@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-from fluxen.spark.catalyst import identifier, identifiers, items
+from fluxen.spark.catalyst import identifier, identifiers, is_attribute, items
 from fluxen.spark.compile.pieces import Piece, definition, expanded, struct_end
 from fluxen.spark.compile.refusals import place, refused
 from fluxen.spark.plan.base import StagePlan
@@ -31,17 +31,18 @@ def some_time(piece: Piece) -> Any:
 
 def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
     """By what groups of the column `closing` close: a timestamp itself, or what a window was made of."""
-    if not struct_end(closing) and piece.timed(closing):
+    plain = is_attribute(closing)
+    if not struct_end(closing) and (piece.timed(closing) if plain else piece.stage is None):
         _warn_of_endless(node, piece, closing)
         return Clock(piece, closing, None if piece.stage is None else _JUST)
-    made = definition(node, identifier(closing))
+    made = definition(node, identifier(closing)) if plain else None
     read = set[int]() if made is None else identifiers(made)
     source = _source(piece, read) or _source(piece, _deeper(node, read))
-    if source is None and piece.stage is not None and piece.timed(closing):
+    if source is None and plain and piece.stage is not None and piece.timed(closing):
         source = closing
     found = None if source is None else _had(piece, source)
     if source is None or found is None:
-        if _left_out(node, identifier(closing)):
+        if plain and _left_out(node, identifier(closing)):
             raise refused(
                 f"ROLLUP, CUBE or GROUPING SETS that leave out {closing.name()}",
                 node,
@@ -52,7 +53,8 @@ def clock_of(node: Any, piece: Piece, closing: Any) -> Clock:
         if piece.stage is not None:
             instead = (
                 "nothing says how far the stage before has come in this event time; bound it in the join before, or "
-                "take the one that the bounds are about"
+                "take the one that the bounds are about; of a UNION take one that has a watermark in all its parts, "
+                "and make windows of it above"
             )
         raise refused(f"grouping by {closing.sql()}", node, instead)
     _warn_of_endless(node, piece, source)

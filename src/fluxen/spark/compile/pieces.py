@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from fluxen.spark.catalyst import (
     items,
     plan_of,
 )
-from fluxen.spark.compile.refusals import BETWEEN
+from fluxen.spark.compile.refusals import BETWEEN, check_repeatable
 from fluxen.spark.plan.base import RESERVED, Given, Shape, StagePlan
 from fluxen.spark.plan.layout import quoted
 
@@ -132,8 +132,11 @@ class Piece:
         plan = _carrying(self.maker, self.plan, attribute)
         return None if plan is None else replace(self, plan=plan)
 
-    def given(self, columns: Iterable[tuple[Any, str]]) -> Given:
+    def given(self, columns: Sequence[tuple[Any, str]]) -> Given:
         """These expressions under these names, as an input of a stage."""
+        if self.stage is not None:
+            for one, _ in columns:
+                check_repeatable(one)
         # a stage's results have the watermark of the stage; what Spark noted in their columns is of no use
         entries = [self.maker.alias(one, name, unmarked=self.stage is not None) for one, name in columns]
         top = self.maker.project(entries, self.plan)

@@ -7,7 +7,16 @@ from typing import Any
 from fluxen.errors import QueryError
 from fluxen.spark.catalyst import every_expression, items, optional
 
-__all__ = ["check_between", "check_source", "check_static", "place", "refused"]
+__all__ = [
+    "check_between",
+    "check_repeatable",
+    "check_source",
+    "check_static",
+    "check_union",
+    "place",
+    "refused",
+    "unknown",
+]
 
 _INSTEAD = {
     "Sort": "a stream has no end to sort up to; sort in the sink, batch by batch",
@@ -28,6 +37,7 @@ _INSTEAD = {
     "Except": "write it as a left anti join with event-time bounds",
     "Pivot": "write each column as an aggregate with FILTER (WHERE ...)",
     "Sample": "sample the source, or keep rows by a hash of their key",
+    "Window": "of window functions there is row_number(), with a filter such as rn <= 10 on it",
 }
 _NOW = {"current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time"}
 _KEPT = {"INNER": (0, 1), "CROSS": (0, 1), "RIGHT OUTER": (1,)}
@@ -55,8 +65,21 @@ def check_source(plan: Any) -> None:
     if plan.isStreaming() and name in _INSTEAD:
         raise refused(_shown(plan), plan, _INSTEAD[name])
     check_static(plan)
+    check_union(plan)
     for child in items(plan.children()):
         check_source(child)
+
+
+def unknown(node: Any) -> QueryError:
+    """What to raise for a stateful operator that no stage is made of."""
+    instead = "it is not among the stateful operators that fluxen knows"
+    return refused(_shown(node), node, _INSTEAD.get(str(node.nodeName()), instead))
+
+
+def check_union(node: Any) -> None:
+    """Raise for a union of a stream with a static table, which has no place among the batches."""
+    if node.nodeName() == "Union" and len({bool(child.isStreaming()) for child in items(node.children())}) > 1:
+        raise refused("UNION of a stream with a static table", node, "read the table as a stream, too")
 
 
 def check_static(node: Any) -> None:

@@ -14,7 +14,14 @@ from fluxen.spark.compile.conditions import conjuncts
 from fluxen.spark.compile.joins import inner_join, other_join
 from fluxen.spark.compile.normal import normalised
 from fluxen.spark.compile.pieces import Piece, struct_end, told
-from fluxen.spark.compile.refusals import check_between, check_source, check_static, refused
+from fluxen.spark.compile.refusals import (
+    check_between,
+    check_source,
+    check_static,
+    check_union,
+    refused,
+    unknown,
+)
 from fluxen.spark.compile.rows import deduplicated, first_rows, is_top, united
 from fluxen.spark.plan.base import Shape, StagePlan
 from fluxen.spark.plan.sources import united_apart
@@ -105,7 +112,7 @@ class _Walk:
         if name == "Union":
             return self._union(node, needed, last)
         if name in _STATEFUL:
-            raise refused(name, node, "it is not among the stateful operators that fluxen knows")
+            raise unknown(node)
         check_between(node)
         if name == "Project":
             node = self._pruned(node, needed)
@@ -191,6 +198,7 @@ def _is_cut(node: Any) -> bool:
 
 def _branches(union: Any) -> list[Any]:
     """The inputs of unions one below the other."""
+    check_union(union)
     found = []
     for child in items(union.children()):
         found += _branches(child) if child.nodeName() == "Union" and not child.byName() else [child]

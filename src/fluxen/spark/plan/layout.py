@@ -57,6 +57,27 @@ def hashable(column: Column, kind: st.DataType) -> list[Column]:
     return [column]
 
 
+def one_zero(column: Column, kind: st.DataType) -> Column:
+    """The column with 0.0 for -0.0, as Spark has the keys of groups: the two are one key."""
+    if not _has_floats(kind):
+        return column
+    if isinstance(kind, st.ArrayType):
+        element = kind.elementType
+        return F.transform(column, lambda x: one_zero(x, element))
+    if isinstance(kind, st.StructType):
+        parts = [one_zero(column.getField(part.name), part.dataType).alias(part.name) for part in kind.fields]
+        return F.when(column.isNotNull(), F.struct(*parts))
+    return column + F.lit(0.0).cast(kind)
+
+
+def _has_floats(kind: st.DataType) -> bool:
+    if isinstance(kind, st.ArrayType):
+        return _has_floats(kind.elementType)
+    if isinstance(kind, st.StructType):
+        return any(_has_floats(part.dataType) for part in kind.fields)
+    return isinstance(kind, (st.FloatType, st.DoubleType))
+
+
 def _unequal(kind: st.DataType) -> bool:
     """Whether values of this type, or parts of them, cannot be compared for equality by what they consist of."""
     if isinstance(kind, st.ArrayType):

@@ -17,7 +17,7 @@ from fluxen.errors import QueryError
 from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.operators.aggregate.measures import MOMENTS, Measure, measure
 from fluxen.site.wire import IN, WEIGHT, Wire, assign_slots
-from fluxen.spark.plan.layout import field, quoted
+from fluxen.spark.plan.layout import field, one_zero, quoted
 from fluxen.spark.plan.types import arrow_type, spark_type
 from fluxen.state.segment import H2, H, T
 
@@ -164,7 +164,8 @@ def partials(template: DataFrame, group: Sequence[str], measured: Sequence[Measu
     placed, _ = assign_slots([[(column.name, column.dataType.simpleString()) for column in columns]])
     slots = dict(placed[0])
     hashed = [F.col(name) for name in (H, H2) if name in template.columns]
-    keys = [*hashed, *(F.col(quoted(name)).alias(slots[name]) for name in group)]
+    of = template.schema
+    keys = [*hashed, *(one_zero(F.col(quoted(name)), of[name].dataType).alias(slots[name]) for name in group)]
     alone = [column for measure in measured for column in single(measure)]
     typed = columns[len(group) :]
     return Partials(

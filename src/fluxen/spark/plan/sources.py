@@ -27,6 +27,7 @@ from fluxen.spark.catalyst import (
     Maker,
     column_of,
     dataframe_of,
+    event_timed,
     identifier,
     identifiers,
     is_attribute,
@@ -80,7 +81,12 @@ def united_apart(plan: Any) -> bool:
         return False
     marks = [_marks(child) for child in items(plan.children())]
     first, *rest = [mark for found in marks for mark in found] or [None]
-    return first is not None and (not all(marks) or not all(first.sameResult(other) for other in rest))
+    if first is None:
+        return False
+    # what is an event time of the first part may be any other column of the next one
+    columns = [[event_timed(one) for one in items(child.output())] for child in items(plan.children())]
+    mixed = any(of_first and not all(parts) for of_first, *parts in zip(*columns))
+    return mixed or not all(marks) or not all(first.sameResult(other) for other in rest)
 
 
 def _has_united_apart(plan: Any) -> bool:
