@@ -1,6 +1,7 @@
-"""``fluxen figure``: reproduce a figure of a paper and judge its claims. The work is in `fluxen_lab.figures.figure`.
+"""``fluxen figure``: reproduce a figure of a paper and judge its claims. The work is in `fluxen_lab.figures.reproduce`.
 
 Exit code: 0 when every claim holds, 1 when one fails, 2 when the figure is unknown or something it needs is missing.
+With ``--mutate`` the question is another one, whether claims can fail: 1 when one that holds survives its mutation.
 Progress goes to stderr, so that stdout carries nothing but JSON under ``--json``.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +20,9 @@ from rich.table import Table
 
 from fluxen.errors import ConfigError, FluxenError
 from fluxen_lab.figures import figure as figures
+from fluxen_lab.figures.evidence import page
+from fluxen_lab.figures.figure import RunOptions
+from fluxen_lab.figures.reproduce import finished, plain, reproduce, survivors
 
 __all__ = ["add_parser", "run"]
 
@@ -27,13 +33,18 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "figure",
         help="reproduce a figure of a paper: CSV, PNG and each claim with what was measured",
         description="Reproduce a figure of a paper: data as CSV, a PNG, and each claim with what was measured. "
-        "Exit code 1 if a claim fails.",
+        "Exit code 1 if a claim fails; with --mutate, if a claim that holds cannot fail.",
     )
     parser.add_argument("name", nargs="?", metavar="PAPER/NUMBER", help="the figure, for instance gedik/3")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--out", default="out/figures", metavar="DIR", help="where CSV and PNG go (%(default)s)")
     parser.add_argument("--list", action="store_true", help="list the figures")
     parser.add_argument("--all", action="store_true", help="reproduce all figures")
+    parser.add_argument("--spark", choices=("only", "none"), help="with --all: those on Spark, or the others")
+    parser.add_argument("--page", metavar="FILE", help="write all that DIR has as a page, after every figure")
+    parser.add_argument("--seeds", type=int, metavar="N", help="seeds to average over (the figure's own)")
+    parser.add_argument("--resume", action="store_true", help="keep what the same code has left in DIR")
+    parser.add_argument("--mutate", action="store_true", help="also run without what each claim is about")
     parser.set_defaults(run=run)
     return parser
 
@@ -51,14 +62,23 @@ def _run(args: argparse.Namespace) -> int:
     if args.list:
         return _list(as_json=args.json)
     if args.all:
-        names = figures.figure_names()
+        found = figures.figures().values()
+        names = [one.name for one in found if args.spark in (None, "only" if one.place == "Spark" else "none")]
     elif args.name:
         names = [figures.find(args.name).name]
     else:
         raise ConfigError("no figure given: expected PAPER/NUMBER such as gedik/3, or --list, or --all")
-    results = [_one(name, args.out, as_json=args.json) for name in names]
+    if args.seeds is not None and args.seeds < 1:
+        raise ConfigError(f"--seeds: expected at least 1, got {args.seeds}")
+    kept: dict[Any, Any] = {}  # some figures show the same runs
+    results = []
+    for number, name in enumerate(names, start=1):
+        options = RunOptions(seeds=args.seeds, kept=kept)
+        results.append(_one(name, args, options, f"{number} of {len(names)}"))
     if args.json:
-        print(json.dumps({"figures": results} if args.all else results[0], default=_plain))
+        print(json.dumps({"figures": results} if args.all else results[0], default=plain))
+    if args.mutate:
+        return 1 if any(survivors(result) for result in results) else 0
     return 0 if all(claim["holds"] for result in results for claim in result["claims"]) else 1
 
 
@@ -72,27 +92,45 @@ def _list(*, as_json: bool) -> int:
     return 0
 
 
-def _one(name: str, out: str, *, as_json: bool) -> dict[str, Any]:
+def _one(name: str, args: argparse.Namespace, options: RunOptions, number: str) -> dict[str, Any]:
     console = Console(stderr=True)
     with console.status(escape(name)) as status:
-        result = figures.reproduce(name, out, lambda message: status.update(escape(message)))
-    if not as_json:
+
+        def say(message: str) -> None:
+            status.update(escape(f"({number}) {message}"))
+
+        options = replace(options, progress=say)
+        found = finished(name, args.out, options, mutate=args.mutate) if args.resume else None
+        result = found or reproduce(name, args.out, say, options, mutate=args.mutate)
+    if args.page:
+        Path(args.page).write_text(page(Path(args.out)), encoding="utf-8")
+    if not args.json:
         _show(result)
     return result
 
 
 def _show(result: dict[str, Any]) -> None:
     table = Table(title=escape(f"{result['figure']}: {result['title']}"), title_justify="left")
-    for column in ("claim", "holds", "measured", "paper"):
+    for column in ("claim", "holds", "measured (band)", "paper", "fails when"):
         table.add_column(column)
     for claim in result["claims"]:
         holds = "[green]yes[/]" if claim["holds"] else "[red]no[/]"
-        table.add_row(escape(claim["claim"]), holds, escape(str(claim["measured"])), escape(str(claim["paper"])))
+        cells = (_measured(claim), claim["paper"], _mutated(claim))
+        table.add_row(escape(claim["claim"]), holds, *(escape(str(cell)) for cell in cells))
     console = Console()
     console.print(table)
     console.print(escape(f"{result['csv']}  {result['png']}  ({result['seconds']:.1f} s)"), soft_wrap=True)
 
 
-def _plain(value: Any) -> Any:
-    """numpy scalars and arrays in a claim become plain JSON values."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+def _measured(claim: dict[str, Any]) -> str:
+    """A line per number, with its band if it has one."""
+    bands = {name: f" ({band})" for name, band in claim["bands"].items()}
+    return "\n".join(f"{name} {number}{bands.get(name, '')}" for name, number in claim["measured"].items())
+
+
+def _mutated(claim: dict[str, Any]) -> str:
+    """By what the claim can fail, and whether it did."""
+    said = str(claim["mutation"])
+    if "holds_mutated" in claim and claim["holds"]:
+        said += ": holds all the same, so it cannot fail" if claim["holds_mutated"] else ": fails"
+    return said
