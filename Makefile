@@ -119,7 +119,7 @@ bench: env  ## measure against Spark's own operators; JSON into $(OUT)/bench
 FIGURES := figure --all --mutate --resume --out docs/evidence --page docs/evidence.md
 .PHONY: figures
 figures: $(READY)  ## the papers' figures that need no Spark, and whether their claims can fail, into docs/evidence.md; resumes
-	@$(BIN)/fluxen $(FIGURES) --spark none
+	@$(BIN)/fluxen $(FIGURES) --spark none --jobs 2
 
 .PHONY: figures-spark
 figures-spark: env  ## the same for the figures that run on Spark; hours

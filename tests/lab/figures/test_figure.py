@@ -203,10 +203,35 @@ def test_every_claim_has_a_mutation_and_every_mutation_a_claim(
         register(monkeypatch, mutations=mutations)
 
 
-def test_seeds_are_a_positive_number(toy: Figure, capsys: pytest.CaptureFixture[str]) -> None:
-    args = parse("toy/1", "--seeds", "0")
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_seeds_and_jobs_are_positive_numbers(toy: Figure, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    args = parse("toy/1", option, "0")
     assert args.run(args) == 2
-    assert "expected at least 1" in capsys.readouterr().err
+    assert f"{option}: expected at least 1" in capsys.readouterr().err
+
+
+def test_several_jobs_give_what_one_gives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy_example = figure.find("gedik/1")
+    monkeypatch.setattr(figure, "figures", lambda: {"gedik/1": toy_example})
+    claims = []
+    for jobs in ("1", "2"):
+        args = parse("--all", "--mutate", "--json", "--jobs", jobs, "--out", str(tmp_path / jobs))
+        assert args.run(args) == 0
+        (result,) = json.loads(capsys.readouterr().out)["figures"]
+        assert Path(result["png"]).parent == tmp_path / jobs
+        claims.append(result["claims"])
+    assert claims[0] == claims[1]
+
+
+def test_figures_on_spark_run_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register(monkeypatch, place="Spark")
+    args = parse("toy/1", "--jobs", "2", "--out", str(tmp_path))
+    assert args.run(args) == 2
+    assert "one at a time" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["gedik/999"], ["nobody/1"], ["gedik"], ["../x/1"], []])

@@ -10,12 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from fluxen.errors import ConfigError, FluxenError
@@ -44,6 +47,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--page", metavar="FILE", help="write all that DIR has as a page, after every figure")
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds to average over (the figure's own)")
     parser.add_argument("--resume", action="store_true", help="keep what the same code has left in DIR")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="figures at once (%(default)s); not on Spark")
     parser.add_argument("--mutate", action="store_true", help="also run without what each claim is about")
     parser.set_defaults(run=run)
     return parser
@@ -68,13 +72,17 @@ def _run(args: argparse.Namespace) -> int:
         names = [figures.find(args.name).name]
     else:
         raise ConfigError("no figure given: expected PAPER/NUMBER such as gedik/3, or --list, or --all")
-    if args.seeds is not None and args.seeds < 1:
-        raise ConfigError(f"--seeds: expected at least 1, got {args.seeds}")
-    kept: dict[Any, Any] = {}  # some figures show the same runs
-    results = []
-    for number, name in enumerate(names, start=1):
-        options = RunOptions(seeds=args.seeds, kept=kept)
-        results.append(_one(name, args, options, f"{number} of {len(names)}"))
+    for option, value in (("--seeds", args.seeds), ("--jobs", args.jobs)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{option}: expected at least 1, got {value}")
+    by_name = {}
+    for number, result in enumerate(_at_once(names, args) if args.jobs > 1 else _in_turn(names, args), start=1):
+        by_name[result["figure"]] = result
+        if args.page:
+            Path(args.page).write_text(page(Path(args.out)), encoding="utf-8")
+        if not args.json:
+            _show(result, f"{number} of {len(names)}")
+    results = [by_name[name] for name in names]
     if args.json:
         print(json.dumps({"figures": results} if args.all else results[0], default=plain))
     if args.mutate:
@@ -85,31 +93,48 @@ def _run(args: argparse.Namespace) -> int:
 def _list(*, as_json: bool) -> int:
     found = figures.figures()
     if as_json:
-        print(json.dumps([{"figure": name, "title": figure.title} for name, figure in found.items()]))
+        print(json.dumps([{"figure": one.name, "title": one.title, "place": one.place} for one in found.values()]))
     else:
         for name, figure in found.items():
             print(f"{name:16} {figure.title}")
     return 0
 
 
-def _one(name: str, args: argparse.Namespace, options: RunOptions, number: str) -> dict[str, Any]:
-    console = Console(stderr=True)
-    with console.status(escape(name)) as status:
+def _in_turn(names: Sequence[str], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Results one after the other, saying on the terminal how far each is."""
+    kept: dict[Any, Any] = {}  # some figures show the same runs
+    for number, name in enumerate(names, start=1):
+        with Console(stderr=True).status(escape(name)) as status:
 
-        def say(message: str) -> None:
-            status.update(escape(f"({number}) {message}"))
+            def say(message: str, number: int = number, status: Status = status) -> None:
+                status.update(escape(f"({number} of {len(names)}) {message}"))
 
-        options = replace(options, progress=say)
-        found = finished(name, args.out, options, mutate=args.mutate) if args.resume else None
-        result = found or reproduce(name, args.out, say, options, mutate=args.mutate)
-    if args.page:
-        Path(args.page).write_text(page(Path(args.out)), encoding="utf-8")
-    if not args.json:
-        _show(result)
-    return result
+            options = RunOptions(seeds=args.seeds, kept=kept, progress=say)
+            result = _one(name, args.out, options, mutate=args.mutate, resume=args.resume)
+        yield result
 
 
-def _show(result: dict[str, Any]) -> None:
+def _at_once(names: Sequence[str], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Results as they come, from several processes."""
+    if any(figures.find(name).place == "Spark" for name in names):
+        raise ConfigError("--jobs: figures on Spark run one at a time; with --all, leave them out by --spark none")
+    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
+        how = {"mutate": args.mutate, "resume": args.resume}
+        begun = [pool.submit(_alone, name, args.out, args.seeds, **how) for name in names]
+        for done in as_completed(begun):
+            yield done.result()
+
+
+def _alone(name: str, out: str, seeds: int | None, **how: bool) -> dict[str, Any]:
+    return _one(name, out, RunOptions(seeds=seeds), **how)
+
+
+def _one(name: str, out: str, options: RunOptions, *, mutate: bool, resume: bool) -> dict[str, Any]:
+    found = finished(name, out, options, mutate=mutate) if resume else None
+    return found or reproduce(name, out, options.progress, options, mutate=mutate)
+
+
+def _show(result: dict[str, Any], number: str) -> None:
     table = Table(title=escape(f"{result['figure']}: {result['title']}"), title_justify="left")
     for column in ("claim", "holds", "measured (band)", "paper", "fails when"):
         table.add_column(column)
@@ -119,7 +144,7 @@ def _show(result: dict[str, Any]) -> None:
         table.add_row(escape(claim["claim"]), holds, *(escape(str(cell)) for cell in cells))
     console = Console()
     console.print(table)
-    console.print(escape(f"{result['csv']}  {result['png']}  ({result['seconds']:.1f} s)"), soft_wrap=True)
+    console.print(escape(f"{result['csv']}  {result['png']}  ({result['seconds']:.1f} s; {number})"), soft_wrap=True)
 
 
 def _measured(claim: dict[str, Any]) -> str:
