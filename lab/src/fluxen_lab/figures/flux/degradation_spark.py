@@ -74,6 +74,7 @@ FIGURE = Figure(
     numbers=numbers,
     claims=CLAIMS,
     mutations=MUTATIONS,
+    seeds=3,
     place="Spark",
     emulated=WAITING,
 )

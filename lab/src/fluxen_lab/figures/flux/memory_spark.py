@@ -169,6 +169,7 @@ FIGURE = Figure(
         EARLY: {"start": 1},
         UNCOUNTED: {"uncounted": 1},
     },
+    seeds=3,
     place="Spark",
     emulated=f"{WAITING}; reading state back from disk likewise, at a bandwidth set to the time a batch's rows take",
 )

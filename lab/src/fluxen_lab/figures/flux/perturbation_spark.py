@@ -125,6 +125,7 @@ FIGURE = Figure(
         STATIC: {"policies": {"balanced": Static}},
         UNCOUNTED: {"uncounted": 1},
     },
+    seeds=3,
     place="Spark",
     emulated=WAITING,
 )

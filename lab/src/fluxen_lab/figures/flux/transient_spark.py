@@ -118,6 +118,7 @@ FIGURE = Figure(
         ),
     ),
     mutations={NO_LOAD: {"left": 1.0}, NO_BUFFER: {"buffer": False}, UNCOUNTED: {"uncounted": 1}},
+    seeds=3,
     place="Spark",
     emulated=WAITING,
 )
