@@ -65,7 +65,7 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     stem = name.replace("/", "-")
     csv_path, png_path = out / f"{stem}.csv", out / f"{stem}.png"
-    start = time.perf_counter()
+    start, of = time.perf_counter(), {"commit": commit(), "code": code(), "machine": machine()}  # as the run begins
     say(f"{name}: {figure.title}")
     measured = measure(figure, options, csv_path)
     say(f"{name}: plotting")
@@ -84,9 +84,7 @@ def reproduce(
         "claims": _verdicts(figure, measured, mutated),
         "mutated": mutate,
         "params": sorted(options.params),
-        "commit": commit(),
-        "code": code(),
-        "machine": machine(),
+        **of,
         "measured_on": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "csv": str(csv_path),
         "png": str(png_path),
