@@ -158,7 +158,7 @@ THROUGHPUT = Figure(
         ),
     ),
     mutations={
-        UNCOUNTED: {"settings": {"": {"uncounted": 1}}},
+        UNCOUNTED: {"settings": {"": {"uncounted": True}}},
         NO_BALANCING: {"settings": {"": {"balance": None}}},
         NO_OPTIMIZING: {"settings": {"": {"replan": False}}},
     },

@@ -129,7 +129,7 @@ FIGURE = Figure(
         ),
     ),
     mutations={
-        UNCOUNTED: {"settings": {"mslb": {"uncounted": 1}}},
+        UNCOUNTED: {"settings": {"mslb": {"uncounted": True}}},
         EXCHANGED: {"settings": {"ptlb": {"balance": "mslb"}, "mslb": {"balance": "ptlb"}}},
         AUTO_MSLB: {"settings": {"auto": {"balance": "mslb"}}},
     },

@@ -49,8 +49,8 @@ class Setting:
     """the sites that may re-plan, None for all"""
     inverted: bool = False
     """whether load moves to the site that has the most"""
-    uncounted: int = 0
-    """batches whose results are left out"""
+    uncounted: bool = False
+    """whether the results of the batch that has most are left out"""
 
 
 class _Only(Optimizer):
@@ -70,7 +70,8 @@ class Trial:
 
     @property
     def results(self) -> int:
-        return sum(batch.results for batch in self.done[self.setting.uncounted :])
+        results = [batch.results for batch in self.done]
+        return sum(results) - (max(results) if self.setting.uncounted else 0)
 
     def output(self, second: float) -> float:
         """Results by then, a batch under way counting by the share of its service that has passed."""

@@ -209,7 +209,7 @@ FIGURES = [
             numbers=_of_ratios,
             claims=_RATIO_CLAIMS,
             mutations={
-                UNCOUNTED: {"settings": {"": {"uncounted": 1}}},
+                UNCOUNTED: {"settings": {"": {"uncounted": True}}},
                 INVERTED: {"settings": {"": {"inverted": True}}},
                 EXCHANGED: _EXCHANGE,
                 AUTO_PTLB: _for_all(auto={"balance": "ptlb"}),
