@@ -188,6 +188,11 @@ def test_a_band_says_what_is_inside(band: Band, inside: tuple[float, ...], outsi
     assert not any(number in band for number in outside)
 
 
+def test_a_band_is_told_in_words() -> None:
+    bands = (between(1, 2), exactly(0), at_least(1), above(1), at_most(0.5), below(2))
+    assert [str(band) for band in bands] == ["1 to 2", "exactly 0", "at least 1", "above 1", "at most 0.5", "below 2"]
+
+
 def test_a_claim_that_anything_bears_out_is_refused() -> None:
     with pytest.raises(ConfigError, match="expected a band"):
         Claim(claim="x", paper="", bands={}, mutation="no x")

@@ -50,7 +50,7 @@ class Band:
             return f"{'below' if self.open else 'at most'} {self.high:g}"
         if self.high is None:
             return f"{'above' if self.open else 'at least'} {self.low:g}"
-        return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"exactly {self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
 
 
 def between(low: float, high: float) -> Band:
