@@ -116,9 +116,14 @@ bench: env  ## measure against Spark's own operators; JSON into $(OUT)/bench
 	@mkdir -p $(OUT)/bench
 	@for b in $$($(BIN)/fluxen bench --list); do $(BIN)/fluxen bench $$b --json > $(OUT)/bench/$$b.json || exit 1; done
 
+FIGURES := figure --all --mutate --resume --out docs/evidence --page docs/evidence.md
 .PHONY: figures
-figures: env  ## reproduce the papers' figures into $(OUT)/figures
-	@$(BIN)/fluxen figure --all --out $(OUT)/figures
+figures: $(READY)  ## the papers' figures that need no Spark, and whether their claims can fail, into docs/evidence.md; resumes
+	@$(BIN)/fluxen $(FIGURES) --spark none --jobs 2
+
+.PHONY: figures-spark
+figures-spark: env  ## the same for the figures that run on Spark; hours
+	@$(BIN)/fluxen $(FIGURES) --spark only
 
 .PHONY: format
 format: $(READY)  ## apply ruff's formatting

@@ -9,6 +9,7 @@ import pytest
 
 from fluxen_lab.figures.figure import Row, RunOptions, find
 from fluxen_lab.figures.flux import FIGURES
+from fluxen_lab.figures.reproduce import reproduce
 
 
 def second(i: int, **values: Any) -> Row:
@@ -17,7 +18,8 @@ def second(i: int, **values: Any) -> Row:
 
 
 def verdicts(name: str, rows: list[Row]) -> list[bool]:
-    return [claim.holds for claim in find(name).claims(rows)]
+    figure = find(name)
+    return [claim.holds(figure.numbers(rows)) for claim in figure.claims]
 
 
 def test_all_figures_of_the_paper_are_there() -> None:
@@ -52,3 +54,9 @@ def test_figure_3_runs_in_small_and_is_drawn(tmp_path: Path) -> None:
     assert rows[1]["flux"] > rows[0]["flux"]
     figure.plot(rows, tmp_path / "f.png")
     assert (tmp_path / "f.png").stat().st_size > 1000
+
+
+def test_every_claim_of_figure_3_fails_when_mutated_even_in_small(tmp_path: Path) -> None:
+    small = RunOptions(seeds=1, params={"sites": 4, "kilobytes": (0, 64, 512)})
+    claims = reproduce("flux/3", tmp_path, options=small, mutate=True)["claims"]
+    assert [claim["holds_mutated"] for claim in claims] == [False] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from fluxen_lab.datagen.gedik import counted, key_hashes, stream, zipf
-from fluxen_lab.figures.figure import RunOptions, find, read_rows, reproduce, write_rows
+from fluxen_lab.figures.figure import RunOptions, find, read_rows, write_rows
 from fluxen_lab.figures.gedik import FIGURES
 from fluxen_lab.figures.gedik.ours import least_migration
 from fluxen_lab.figures.gedik.trial import ALGORITHMS, Setting, measure
+from fluxen_lab.figures.reproduce import averaged, reproduce
 
 pytestmark = pytest.mark.long
 
@@ -33,30 +35,48 @@ def test_the_toy_example_has_the_papers_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_run_is_plotted_and_judged_from_its_csv(name: str, tmp_path: Path) -> None:
-    result = reproduce(name, tmp_path, options=RunOptions(runs=1, params=SMALL[name]))
-    assert result["claims"]
-    assert all({"claim", "holds", "measured", "paper"} == set(claim) for claim in result["claims"])
+    result = reproduce(name, tmp_path, options=RunOptions(seeds=1, params=SMALL[name]))
     assert Path(result["png"]).stat().st_size > 5000
     rows = read_rows(Path(result["csv"]))
     assert len(rows) > 10
     figure = find(name)
+    numbers = figure.numbers(averaged(rows, figure.by))
+    assert [claim["holds"] for claim in result["claims"]] == [claim.holds(numbers) for claim in figure.claims]
     figure.plot(rows, tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == Path(result["png"]).read_bytes()
 
 
 def test_runs_reproduce_under_a_seed(tmp_path: Path) -> None:
-    options = RunOptions(runs=1, params={"domain": 1000, "sites": 4})
+    options = RunOptions(params={"domain": 1000, "sites": 4})
     for name in ("one", "two"):
         write_rows(FIGURES["gedik/6"].run(options), tmp_path / name)
     assert (tmp_path / "one").read_text() == (tmp_path / "two").read_text()
-    other = FIGURES["gedik/6"].run(RunOptions(runs=1, seed=9, params={"domain": 1000, "sites": 4}))
+    other = FIGURES["gedik/6"].run(RunOptions(seed=9, params={"domain": 1000, "sites": 4}))
     assert [row["b"] for row in other] != [row["b"] for row in read_rows(tmp_path / "one")]
 
 
 def test_a_claim_can_fail() -> None:
-    rows = FIGURES["gedik/6"].run(RunOptions(runs=1, params={"domain": 1000, "sites": 4}))
+    figure = FIGURES["gedik/6"]
+    rows = figure.run(RunOptions(params={"domain": 1000, "sites": 4}))
     fooled = [row | ({"m": 0.5} if row["algorithm"] == "uniform" else {}) for row in rows]
-    assert not FIGURES["gedik/6"].claims(fooled)[0].holds
+    assert not figure.claims[0].holds(figure.numbers(fooled))
+
+
+def test_a_mutation_puts_another_algorithm_or_value_in_the_place_of_one_and_keeps_its_name() -> None:
+    small = Setting(sites=4, domain=1000)
+    (uniform,), (readj,) = measure("uniform", small, run=0), measure("readj", small, run=0)
+    (row,) = measure("readj", replace(small, instead={"algorithm": {"readj": "uniform"}}), run=0)
+    assert row["algorithm"] == "readj"
+    assert (row["b"], row["m"]) == (uniform["b"], uniform["m"]) != (readj["b"], readj["m"])
+    swapped = replace(small, instead={"algorithm": {"readj": "uniform", "uniform": "readj"}})
+    assert measure("uniform", swapped, run=0)[0]["m"] == readj["m"]
+    (calm,) = measure("readj", replace(small, z=0.5), run=0)
+    (row,) = measure("readj", replace(small, z=1.0, instead={"z": {1.0: 0.5}}), run=0)
+    assert (row["z"], row["b"]) == (1.0, calm["b"])
+    (quadratic,) = measure("readj", replace(small, resources="LQL"), run=0)
+    (row,) = measure("readj", replace(small, resources="LQL", instead={"resources": {"LQL": "LLL"}}), run=0)
+    assert row["resources"] == "LQL"
+    assert row["b"] != quadratic["b"]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

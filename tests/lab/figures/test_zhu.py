@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from fluxen.policies.static import Static
 from fluxen.state.record import read_records
 from fluxen.state.routing import Routing
 from fluxen_lab.datagen.zhu import NAMES, PARTITIONS, Workload, at_sites
-from fluxen_lab.emulate.served import COSTS, clock
+from fluxen_lab.emulate.served import COSTS, Done, clock
 from fluxen_lab.figures.figure import RunOptions
-from fluxen_lab.figures.zhu import FIGURES, slowed
-from fluxen_lab.figures.zhu.policy import MostToLeast
-from fluxen_lab.figures.zhu.trial import Setting, Trial, _fetched, _Only
+from fluxen_lab.figures.reproduce import reproduce
+from fluxen_lab.figures.zhu import FIGURES, benefits, slowed, windows
+from fluxen_lab.figures.zhu.trial import Setting, Trial, _balancing, _fetched, _Only
 
 pytestmark = pytest.mark.long
 
@@ -40,7 +41,7 @@ def play(setting: Setting) -> Trial:
     stage = ft.join(dict.fromkeys(NAMES, SCHEMA), "k", "ts", between=between, plan="tree")
     optimizer = _Only(costs=COSTS, cooldown=5.0)
     optimizer.sites = setting.replan_sites if setting.replan else ()
-    policy = Static() if setting.balance is None else MostToLeast(start=setting.balance_from, moves=setting.moves)
+    policy = Static() if setting.balance is None else _balancing(setting)
     planning = StagePlans(stage.stage.operator, move_protocol=setting.balance or "auto", replan=optimizer)
     adaptation = Adaptation(policy=policy, planning=planning)
     batches: list[dict[str, Any]] = []
@@ -70,14 +71,49 @@ def play(setting: Setting) -> Trial:
     return Trial(setting=setting, done=done, events=events)
 
 
-def test_the_claims_of_figure_13_hold_without_spark(monkeypatch):
+def test_the_claims_of_figure_13_hold_without_spark_and_fail_when_mutated(monkeypatch):
     def play_all(settings: list[Setting], options: RunOptions) -> dict[str, Trial]:
         return {setting.name: play(setting) for setting in settings}
 
     monkeypatch.setattr(slowed, "play_all", play_all)
     figure = FIGURES["zhu/13"]
-    claims = figure.claims(figure.run(RunOptions()))
-    assert [claim.claim for claim in claims if not claim.holds] == []
+    numbers = figure.numbers(figure.run(RunOptions()))
+    assert [claim.claim for claim in figure.claims if not claim.holds(numbers)] == []
+    for mutation, changes in figure.mutations.items():
+        numbers = figure.numbers(figure.run(RunOptions(params=changes)))
+        survived = [claim.claim for claim in figure.claims if claim.mutation == mutation and claim.holds(numbers)]
+        assert survived == []
+
+
+def fake(setting: Setting) -> Trial:
+    """A run as the paper has it: what a setting does decides how fast its batches are done and how long moves take."""
+    balanced = {None: 1.0, "ptlb": 1.5, "mslb": 1.5 + setting.window / 100, "auto": 1.5 + setting.window / 100}
+    faster = (0.7 if setting.inverted else balanced[setting.balance]) * (1.8 if setting.replan else 1.0)
+    state = 1000 if setting.replan else 4000
+    done = [
+        Done(
+            arrived=10.0 * n,
+            finished=100.0 * n / faster,
+            rows=100,
+            results=50,
+            state_rows=state,
+        )
+        for n in range(1, 11)
+    ]
+    length = {"ptlb": 2 * setting.window, "mslb": 12.0, "auto": 12.0}.get(setting.balance or "")
+    move = {"kind": "move", "outcome": "done", "duration": length, "detail": {}}
+    return Trial(setting=setting, done=done, events=[move] if length else [])
+
+
+@pytest.mark.parametrize("name", [f"zhu/{number}" for number in (7, 8, 9, 12)])
+def test_claims_hold_for_runs_like_the_papers_and_fail_when_mutated(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in (benefits, windows):
+        monkeypatch.setattr(module, "play_all", lambda settings, options: {one.name: fake(one) for one in settings})
+    claims = reproduce(name, tmp_path, options=RunOptions(seeds=2), mutate=True)["claims"]
+    assert [claim["claim"] for claim in claims if not claim["holds"]] == []
+    assert [claim["claim"] for claim in claims if claim["holds_mutated"]] == []
 
 
 def test_a_batch_starts_when_it_has_arrived_and_the_one_before_is_done():

@@ -5,16 +5,14 @@ Field names are part of the public surface; context.py and runner.py hold what t
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any
 
 from fluxen_lab.benchmarks.compare import Comparison
 from fluxen_lab.benchmarks.context import Options
 from fluxen_lab.benchmarks.runner import Measured
+from fluxen_lab.provenance import machine
 
 __all__ = ["baseline", "median_rate", "part", "rate", "ratio", "rounded", "whole"]
 
@@ -113,25 +111,8 @@ def whole(bench: str, options: Options, parts: Sequence[Json], **more: Any) -> J
         "peak_rss_mb": max(found["peak_rss_mb"] for found in parts),
         **more,
         "parts": list(parts),
-        "machine": _machine(),
+        "machine": machine(),
     }
-
-
-def _machine() -> Json:
-    return {
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "architecture": platform.machine(),
-        "python": platform.python_version(),
-        **{name: _version(name) for name in ("pyspark", "pyarrow", "numpy", "duckdb", "pandas")},
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def rounded(value: float | None) -> int | None:

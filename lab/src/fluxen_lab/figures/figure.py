@@ -1,18 +1,22 @@
-"""One reproduced figure of a paper: run writes data, plot only reads it, claims judge it.
+"""One reproduced figure of a paper: run writes data, plot only reads it, numbers are what its claims are about.
 
 Figures live in the subpackages beside this file, one per paper; each exports ``FIGURES``, a dict of `Figure` keyed by
-its name ("gedik/3"). The command line in front of this is `fluxen_lab.commands.figure`.
+its name ("gedik/3"). A claim is data (`fluxen_lab.figures.claim`); `fluxen_lab.figures.reproduce` runs and judges, and
+the command line in front of it is `fluxen_lab.commands.figure`.
 
-Guarantee: a claim is judged on the rows as they were read back from the CSV, so what is published is what was judged.
+A figure knows one seed: `reproduce` repeats it and averages the rows. A mutation is a set of parameters that takes away
+what a claim is about: a policy replaced by `Static`, a load that is not there. A claim must fail under its mutation.
 
+>>> from fluxen_lab.figures.claim import between
 >>> def run(options):
-...     return [{"x": x, "y": x * x} for x in range(options.params.get("n", 3))]
->>> def claims(rows):
-...     worst = max(row["y"] for row in rows)
-...     return [Claim(claim="y stays below 10", holds=worst < 10, measured=worst, paper="about 5")]
->>> figure = Figure(name="toy/1", title="A toy", run=run, plot=lambda rows, path: None, claims=claims)
->>> [claim.holds for claim in figure.claims(figure.run(RunOptions()))]
-[True]
+...     return [{"x": x, "y": x * x * options.params.get("slope", 1)} for x in range(3)]
+>>> claim = Claim(claim="y ends at 4", paper="about 5", bands={"last": between(3, 6)}, mutation="a flat line")
+>>> figure = Figure(name="toy/1", title="A toy", run=run, plot=lambda rows, path: None, by=("x",), claims=(claim,),
+...                 numbers=lambda rows: {"last": rows[-1]["y"]}, mutations={"a flat line": {"slope": 0}})
+>>> claim.holds(figure.numbers(figure.run(RunOptions())))
+True
+>>> claim.holds(figure.numbers(figure.run(RunOptions().but(figure.mutations["a flat line"]))))
+False
 """
 
 from __future__ import annotations
@@ -21,24 +25,24 @@ import csv
 import importlib
 import importlib.util
 import pkgutil
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from fluxen.errors import ConfigError
+from fluxen.policies.base import Policy
+from fluxen_lab.figures.claim import Claim, Numbers
 
 __all__ = [
-    "Claim",
     "Figure",
+    "Place",
     "Row",
     "RunOptions",
     "figure_names",
     "figures",
     "find",
     "read_rows",
-    "reproduce",
     "write_rows",
 ]
 
@@ -47,35 +51,62 @@ Row = dict[str, Any]
 """A flat record: column name -> bool, int, float, str or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """One statement of the paper, what was measured here and what the paper reports."""
-
-    claim: str
-    holds: bool
-    measured: Any
-    paper: Any
+Place: TypeAlias = Literal["in process", "simulator", "Spark"]
+"""What a figure runs on: the real code without an engine, `fluxen.sim`, or a Spark session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run may depend on: the seed, how often to repeat, where to say how far it is, overrides for tests."""
+    """What a run may depend on: the seed, where to say how far it is, and what tests and mutations change.
+
+    seeds  how many seeds to repeat it with, None for as many as the figure says
+    kept   rows of runs that several figures show, for as long as these options live
+    """
 
     seed: int = 1
-    runs: int = 5
+    seeds: int | None = None
     progress: Callable[[str], None] = field(default=lambda message: None)
     params: Mapping[str, Any] = field(default_factory=dict)
+    kept: dict[Any, list[Row]] = field(default_factory=dict)
+
+    def but(self, changes: Mapping[str, Any]) -> RunOptions:
+        """With some parameters changed."""
+        return replace(self, params={**self.params, **changes})
+
+    def policy(self, curve: str, usual: Policy) -> Policy:
+        """The policy of a curve: `usual`, or what the parameter "policies" puts in its place."""
+        other = self.params.get("policies", {}).get(curve)
+        return usual if other is None else other()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure: ``run`` measures, ``plot`` draws rows into a PNG, ``claims`` judges rows."""
+    """A figure: ``run`` measures with one seed, ``plot`` draws rows into a PNG, ``numbers`` reads off what claims need.
+
+    by         columns that tell the rows of one seed apart; rows of several seeds are averaged over equal ones
+    mutations  parameters under which claims must fail, by a name that says what is taken away
+    emulated   what stands for something that did not happen, in words; empty if all work is real
+    """
 
     name: str
     title: str
     run: Callable[[RunOptions], list[Row]]
     plot: Callable[[list[Row], Path], None]
-    claims: Callable[[list[Row]], list[Claim]]
+    by: tuple[str, ...]
+    numbers: Callable[[list[Row]], Numbers]
+    claims: tuple[Claim, ...]
+    mutations: Mapping[str, Mapping[str, Any]]
+    seeds: int = 1
+    place: Place = "in process"
+    emulated: str = ""
+
+    def __post_init__(self) -> None:
+        wanted = {claim.mutation for claim in self.claims}
+        if wanted != set(self.mutations) or not wanted:
+            raise ConfigError(
+                f"figure {self.name}: expected a mutation for every claim and a claim for every mutation, got "
+                f"{sorted(wanted ^ set(self.mutations)) or 'none'} on one side only"
+            )
 
 
 def figures() -> dict[str, Figure]:
@@ -103,34 +134,6 @@ def find(name: str) -> Figure:
     raise ConfigError(
         f"unknown figure {name!r}: expected PAPER/NUMBER such as 'gedik/3'; `fluxen figure --list` shows all"
     )
-
-
-def reproduce(
-    name: str, out_dir: Path | str, progress: Callable[[str], None] | None = None, options: RunOptions | None = None
-) -> dict[str, Any]:
-    """Run one figure into ``out_dir``: NAME.csv, NAME.png, and the verdicts as a dict ready for JSON."""
-    figure = find(name)
-    say = progress or (lambda message: None)
-    options = options or RunOptions(progress=say)
-    out = Path(out_dir)
-    out.mkdir(parents=True, exist_ok=True)
-    stem = name.replace("/", "-")
-    csv_path, png_path = out / f"{stem}.csv", out / f"{stem}.png"
-    start = time.perf_counter()
-    say(f"{name}: {figure.title}")
-    write_rows(figure.run(options), csv_path)
-    rows = read_rows(csv_path)
-    say(f"{name}: plotting")
-    figure.plot(rows, png_path)
-    claims = figure.claims(rows)
-    return {
-        "figure": name,
-        "title": figure.title,
-        "claims": [asdict(claim) for claim in claims],
-        "csv": str(csv_path),
-        "png": str(png_path),
-        "seconds": round(time.perf_counter() - start, 3),
-    }
 
 
 def write_rows(rows: Sequence[Mapping[str, Value]], path: Path) -> None:

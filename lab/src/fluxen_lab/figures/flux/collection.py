@@ -10,10 +10,11 @@ import numpy as np
 
 from fluxen.policies import FluxLoad, Static
 from fluxen.policies.base import Policy
-from fluxen.sim.load import CpuLoad
+from fluxen.sim.load import PERTURBED, CpuLoad
 from fluxen.sim.simulator import Scenario
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
-from fluxen_lab.figures.flux.common import PAPER, draw, simulate
+from fluxen_lab.figures.claim import Claim, Numbers, above, at_least, below, between
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
+from fluxen_lab.figures.flux.common import CLUSTER, NO_LOAD, PAPER, draw, simulate
 
 __all__ = ["FIGURE"]
 
@@ -22,34 +23,34 @@ LOADED = 8
 
 
 def run(options: RunOptions) -> list[Row]:
-    times = options.params.get("times", TIMES)
-    seeds = [options.seed + i for i in range(options.runs)]
-    seconds = float(options.params.get("seconds", 60.0))
     rows: list[Row] = []
-    for setting in ("static", *times, "auto"):
+    for setting in ("static", *options.params.get("times", TIMES), "auto"):
         row: Row = {"setting": str(setting), "min_collection": None if isinstance(setting, str) else setting}
-        for loaded in (False, True):
-            means = [_mean(options, setting, _scenario(seed, loaded, seconds)) for seed in seeds]
-            row["loaded" if loaded else "unloaded"] = float(np.mean(means))
+        for name in ("unloaded", "loaded"):
+            scenario = _scenario(options, loaded=name == "loaded")
+            label = f"{setting}, {name}, seed {options.seed}"
+            row[name] = simulate(options, label, scenario, _policy(options, setting)).mean
         rows.append(row)
     return rows
 
 
-def _mean(options: RunOptions, setting: Any, scenario: Scenario) -> float:
-    policy: Policy = Static() if setting == "static" else FluxLoad(min_collection=setting, **PAPER)
-    where = f"{len(scenario.loads) * LOADED} sites loaded, seed {scenario.seed}"
-    return simulate(options, f"{setting}, {where}", scenario, policy).mean
+def _policy(options: RunOptions, setting: Any) -> Policy:
+    if setting == "static":
+        return Static()
+    collection = options.params.get("collection", {}).get(setting, setting)
+    return options.policy("balanced", FluxLoad(min_collection=collection, **PAPER))
 
 
-def _scenario(seed: int, loaded: bool, seconds: float) -> Scenario:
+def _scenario(options: RunOptions, *, loaded: bool) -> Scenario:
     """80/20 keys; if loaded, eight sites are perturbed, the one with the most popular group among them."""
-    scenario = Scenario(keys="self-similar", seconds=seconds, step=8e-3, report=0.016, seed=seed)
+    seconds, left = (float(options.params.get(*name)) for name in (("seconds", 60.0), ("left", PERTURBED)))
+    scenario = Scenario(keys="self-similar", seconds=seconds, step=8e-3, report=0.016, seed=options.seed)
     if not loaded:
         return scenario
     shares = np.bincount(scenario.placement(), weights=scenario.shares())
     hot = int(shares.argmax())
-    others = np.random.default_rng([seed, 8]).permutation(np.delete(np.arange(32), hot))[: LOADED - 1]
-    return replace(scenario, loads=(CpuLoad(sites=(hot, *(int(site) for site in others))),))
+    others = np.random.default_rng([options.seed, 8]).permutation(np.delete(np.arange(32), hot))[: LOADED - 1]
+    return replace(scenario, loads=(CpuLoad(sites=(hot, *(int(site) for site in others)), share=left),))
 
 
 def plot(rows: list[Row], path: Path) -> None:
@@ -84,44 +85,79 @@ def plot(rows: list[Row], path: Path) -> None:
     )
 
 
-def claims(rows: list[Row]) -> list[Claim]:
+def numbers(rows: list[Row]) -> Numbers:
     flat = {row["setting"]: row for row in rows}
     sweep = [row for row in rows if row["min_collection"] is not None]
     static = flat["static"]["unloaded"]
-    worst = sweep[0]["unloaded"] / static
-    best = max(row["unloaded"] for row in sweep) / static
     needed = {name: _first_above(sweep, name, static) for name in ("unloaded", "loaded")}
-    tuned = {name: flat["auto"][name] / max(row[name] for row in sweep) for name in ("unloaded", "loaded")}
-    over_static = {name: flat["auto"][name] / flat["static"][name] for name in ("unloaded", "loaded")}
-    return [
+    both = needed["unloaded"], needed["loaded"]
+    found: dict[str, float | None] = {
+        "shortest_of_static": sweep[0]["unloaded"] / static,
+        "best_of_static": max(row["unloaded"] for row in sweep) / static,
+        "needed_s": both[0],
+        "needed_loaded_s": both[1],
+        "needed_loaded_over_unloaded": None if None in both else both[1] / both[0],  # type: ignore[operator]
+    }
+    for name in ("unloaded", "loaded"):
+        found[f"tuned_{name}_of_best"] = flat["auto"][name] / max(row[name] for row in sweep)
+        found[f"tuned_{name}_of_static"] = flat["auto"][name] / flat["static"][name]
+    return found
+
+
+def _first_above(sweep: list[Row], column: str, level: float) -> float | None:
+    """The shortest collection time with a throughput above the level."""
+    return next((float(row["min_collection"]) for row in sweep if row[column] > level), None)
+
+
+STATIC = "load balancing replaced by Static"
+SHORT = "the self-tuned time is the shortest"
+LONG = "every time is the longest"
+FIGURE = Figure(
+    name="flux/8",
+    title="Varying the minimum collection time",
+    run=run,
+    plot=plot,
+    by=("setting",),
+    numbers=numbers,
+    claims=(
         Claim(
             claim="too short a minimum collection time makes the policy thrash, far below static",
-            holds=worst <= 0.75,
-            measured=round(worst, 3),
             paper="about half of static",
+            bands={"shortest_of_static": between(0.25, 0.75)},
+            mutation=LONG,
         ),
-        Claim(claim="a longer one beats static", holds=best > 1.0, measured=round(best, 3), paper="outperforms static"),
+        Claim(
+            claim="a longer one beats static",
+            paper="outperforms static",
+            bands={"best_of_static": above(1)},
+            mutation=STATIC,
+        ),
         Claim(
             claim="the perturbed case beats unperturbed static at a shorter collection time",
-            holds=needed["loaded"] < needed["unloaded"] < np.inf,
-            measured=needed,
             paper="a smaller one is needed",
+            bands={"needed_loaded_over_unloaded": below(1)},
+            shown=("needed_s", "needed_loaded_s"),
+            mutation=NO_LOAD,
         ),
         Claim(
             claim="tuning itself, the policy beats static in both cases and has no cliff",
-            holds=min(tuned.values()) >= 0.85 and min(over_static.values()) > 1.0,
-            measured={
-                "of_best_setting": {k: round(v, 3) for k, v in tuned.items()},
-                "of_static": {k: round(v, 3) for k, v in over_static.items()},
-            },
             paper="future work",
+            bands={
+                "tuned_unloaded_of_best": at_least(0.85),
+                "tuned_loaded_of_best": at_least(0.85),
+                "tuned_unloaded_of_static": above(1),
+                "tuned_loaded_of_static": above(1),
+            },
+            mutation=SHORT,
         ),
-    ]
-
-
-def _first_above(sweep: list[Row], column: str, level: float) -> float:
-    """The shortest collection time with a throughput above the level."""
-    return next((float(row["min_collection"]) for row in sweep if row[column] > level), float("inf"))
-
-
-FIGURE = Figure(name="flux/8", title="Varying the minimum collection time", run=run, plot=plot, claims=claims)
+    ),
+    mutations={
+        LONG: {"collection": dict.fromkeys(TIMES, TIMES[-1])},
+        STATIC: {"policies": {"balanced": Static}},
+        NO_LOAD: {"left": 1.0},
+        SHORT: {"collection": {"auto": TIMES[0]}},
+    },
+    seeds=5,
+    place="simulator",
+    emulated=CLUSTER,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,14 @@ from fluxen.sim.simulator import Result, Scenario, Simulator
 from fluxen_lab.figures.figure import Row, RunOptions
 from fluxen_lab.plotting import pyplot, save
 
-__all__ = ["PAPER", "draw", "offloaded", "simulate", "steady"]
+__all__ = ["CLUSTER", "NO_LOAD", "PAPER", "draw", "first", "offloaded", "simulate", "steady"]
 
 PAPER: dict[str, Any] = {"groups_per_move": 1, "guarded": False}
 """Settings of a policy that does what the paper's does, and no more."""
+CLUSTER = "the cluster: processors, network and disks; what foreign work leaves of a processor is put in (43 %)"
+"""What stands for something else in a simulated figure."""
+NO_LOAD = "no site loses processor time"
+"""A mutation: the load is not there."""
 
 
 def simulate(options: RunOptions, label: str, scenario: Scenario, policy: Policy) -> Result:
@@ -28,6 +32,11 @@ def simulate(options: RunOptions, label: str, scenario: Scenario, policy: Policy
 def steady(rows: Iterable[Row], column: str, last: int) -> float:
     """Mean of a column over its last rows."""
     return float(np.mean([row[column] for row in rows][-last:]))
+
+
+def first(rows: Iterable[Row], found: Callable[[Row], bool], since: float) -> float | None:
+    """Seconds from `since` to the first row that is looked for, None if there is none."""
+    return next((row["second"] - since for row in rows if found(row)), None)
 
 
 def offloaded(result: Result, site: int) -> list[int]:

@@ -15,8 +15,8 @@ from fluxen_lab.datagen.flux import uniform
 from fluxen_lab.emulate.paced import SlowSites
 from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.flux.common import draw
-from fluxen_lab.figures.flux.degradation import claims
-from fluxen_lab.figures.flux.on_spark import SITES, Measured, stage
+from fluxen_lab.figures.flux.degradation import CLAIMS, MUTATIONS, numbers
+from fluxen_lab.figures.flux.on_spark import SITES, WAITING, Measured, stage
 
 __all__ = ["FIGURE"]
 
@@ -29,11 +29,13 @@ def run(options: RunOptions) -> list[Row]:
     size = int(options.params.get("rows", 8_000))
     batches = uniform(int(options.params.get("batches", 8)), size, options.seed)
     rows: list[Row] = []
+    left = options.params.get("left", PERTURBED)
     with stage(options) as spark:
         for count in options.params.get("counts", COUNTS):
-            load = SlowSites(sites=tuple(range(count)), slowdown=1 / PERTURBED)
+            load = SlowSites(sites=tuple(range(count)), slowdown=1 / left)
             static = spark.run(f"static, {count} sites", batches[: _LAST + 1], Static(), load)
-            balanced = spark.run(f"balanced, {count} sites", batches, FluxLoad(groups_per_move=4, guarded=False), load)
+            policy = options.policy("balanced", FluxLoad(groups_per_move=4, guarded=False))
+            balanced = spark.run(f"balanced, {count} sites", batches, policy, load)
             rows.append(
                 {
                     "perturbed": count,
@@ -45,7 +47,7 @@ def run(options: RunOptions) -> list[Row]:
                 }
             )
     for row in rows:
-        row["ideal"] = rows[0]["static"] * (1 - (1 - PERTURBED) * row["perturbed"] / SITES)
+        row["ideal"] = rows[0]["static"] * (1 - (1 - left) * row["perturbed"] / SITES)
     return rows
 
 
@@ -68,5 +70,11 @@ FIGURE = Figure(
     title="Graceful degradation with the number of perturbed sites, on Spark",
     run=run,
     plot=plot,
-    claims=claims,
+    by=("perturbed",),
+    numbers=numbers,
+    claims=CLAIMS,
+    mutations=MUTATIONS,
+    seeds=3,
+    place="Spark",
+    emulated=WAITING,
 )

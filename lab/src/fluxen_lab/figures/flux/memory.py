@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from fluxen.policies import FluxMemory, Static
 from fluxen.sim.cluster import Cluster
 from fluxen.sim.load import MemoryLoad
 from fluxen.sim.simulator import Scenario
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
-from fluxen_lab.figures.flux.common import PAPER, draw, simulate, steady
+from fluxen_lab.figures.claim import Claim, Numbers, at_least, at_most, between
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
+from fluxen_lab.figures.flux.common import CLUSTER, PAPER, draw, first, simulate, steady
 
 __all__ = ["LATENCY", "MEMORY_CLUSTER", "THROUGHPUT"]
 
@@ -21,10 +23,11 @@ MEMORY_CLUSTER = Cluster(groups_per_site=128, group_bytes=6e6, memory=1e9)
 def run(options: RunOptions) -> list[Row]:
     seconds = float(options.params.get("seconds", 100.0))
     quiet = Scenario(cluster=MEMORY_CLUSTER, seconds=seconds, step=5e-3, seed=options.seed)
-    pressed = replace(quiet, loads=(MemoryLoad(sites=(0,), at=START, memory=512e6),))
+    pressed = replace(quiet, loads=(MemoryLoad(sites=(0,), at=START, memory=options.params.get("left", 512e6)),))
     unloaded = simulate(options, "ample memory", replace(quiet, seconds=min(seconds, 20.0)), Static())
     static = simulate(options, "static", pressed, Static())
-    moved = simulate(options, "memory policy", pressed, FluxMemory(min_collection=0.1, **PAPER))
+    policy = options.policy("memory", FluxMemory(min_collection=0.1, **PAPER))
+    moved = simulate(options, "memory policy", pressed, policy)
     return [
         {
             "second": float(static.seconds[i]),
@@ -65,52 +68,77 @@ plot_latency = partial(
 )
 
 
-def throughput_claims(rows: list[Row]) -> list[Claim]:
-    unloaded = rows[0]["unloaded"]
-    stall = min(row["memory"] for row in rows) / unloaded
-    static = steady(rows, "static", 15) / unloaded
-    memory = steady(rows, "memory", 15) / unloaded
-    back = next((row["second"] for row in rows if row["second"] > 20 and row["memory"] > 0.95 * unloaded), None)
-    return [
+def numbers(rows: list[Row]) -> Numbers:
+    unloaded, resident = rows[0]["unloaded"], rows[0]["unloaded_latency_s"]
+    return {
+        "least_of_unloaded": min(row["memory"] for row in rows) / unloaded,
+        "static_of_unloaded": steady(rows, "static", 15) / unloaded,
+        "memory_of_unloaded": steady(rows, "memory", 15) / unloaded,
+        "recovered_at_s": first(rows, lambda row: row["second"] > 20 and row["memory"] > 0.95 * unloaded, 0.0),
+        "static_latency": steady(rows, "static_latency_s", 15) / resident,
+        "memory_latency": steady(rows, "memory_latency_s", 15) / resident,
+    }
+
+
+AMPLE = "no memory is taken away"
+STATIC = "the memory policy replaced by Static"
+MUTATIONS: dict[str, dict[str, Any]] = {AMPLE: {"left": 1e9}, STATIC: {"policies": {"memory": Static}}}
+THROUGHPUT = Figure(
+    name="flux/9",
+    title="Throughput during memory balancing",
+    run=run,
+    plot=plot_throughput,
+    by=("second",),
+    numbers=numbers,
+    claims=(
         Claim(
             claim="while the site writes a quarter of a gigabyte out, the stage all but stops",
-            holds=stall <= 0.1,
-            measured=round(stall, 3),
             paper="grinds to a halt",
+            bands={"least_of_unloaded": at_most(0.1)},
+            mutation=AMPLE,
         ),
-        Claim(claim="static stays slow", holds=static <= 0.75, measured=round(static, 3), paper="a much reduced rate"),
+        Claim(
+            claim="static stays slow",
+            paper="a much reduced rate",
+            bands={"static_of_unloaded": at_most(0.75)},
+            mutation=AMPLE,
+        ),
         Claim(
             claim="the memory policy recovers the unloaded throughput",
-            holds=memory >= 0.95,
-            measured={"of_unloaded": round(memory, 3), "recovered_at_s": back},
             paper="reaches the unloaded case",
+            bands={"memory_of_unloaded": between(0.95, 1.01)},
+            shown=("recovered_at_s",),
+            mutation=STATIC,
         ),
-    ]
-
-
-def latency_claims(rows: list[Row]) -> list[Claim]:
-    resident = rows[0]["unloaded_latency_s"]
-    static = steady(rows, "static_latency_s", 15) / resident
-    memory = steady(rows, "memory_latency_s", 15) / resident
-    return [
+    ),
+    mutations=MUTATIONS,
+    seeds=3,
+    place="simulator",
+    emulated=CLUSTER,
+)
+LATENCY = Figure(
+    name="flux/10",
+    title="Average latency during memory balancing",
+    run=run,
+    plot=plot_latency,
+    by=("second",),
+    numbers=numbers,
+    claims=(
         Claim(
             claim="static's latency rises by orders of magnitude",
-            holds=static >= 100,
-            measured=round(static),
             paper="several orders of magnitude",
+            bands={"static_latency": at_least(100)},
+            mutation=AMPLE,
         ),
         Claim(
             claim="the memory policy returns to the in-memory latency",
-            holds=memory <= 1.1,
-            measured=round(memory, 3),
             paper="returns to the in-memory latency",
+            bands={"memory_latency": between(0.9, 1.1)},
+            mutation=STATIC,
         ),
-    ]
-
-
-THROUGHPUT = Figure(
-    name="flux/9", title="Throughput during memory balancing", run=run, plot=plot_throughput, claims=throughput_claims
-)
-LATENCY = Figure(
-    name="flux/10", title="Average latency during memory balancing", run=run, plot=plot_latency, claims=latency_claims
+    ),
+    mutations=MUTATIONS,
+    seeds=3,
+    place="simulator",
+    emulated=CLUSTER,
 )

@@ -16,9 +16,10 @@ import numpy as np
 
 from fluxen.policies import FluxMemory, Static
 from fluxen_lab.datagen.flux import SECOND, filling, uniform
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, above, at_least, at_most, exactly
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.flux.common import draw, steady
-from fluxen_lab.figures.flux.on_spark import SITES, Measured, stage
+from fluxen_lab.figures.flux.on_spark import SITES, UNCOUNTED, WAITING, Measured, stage
 
 __all__ = ["FIGURE"]
 
@@ -51,15 +52,17 @@ def run(options: RunOptions) -> list[Row]:
         ample = spark.run("ample memory", batches[:3], Static(), Filled(), **settings)
         need = max(site["state_bytes"] for site in ample.sites[0])
         enough = [int(AMPLE * need)] * SITES
-        short = [int(SHORT * need) if site == SITE else size for site, size in enumerate(enough)]
+        left = options.params.get("short", SHORT)
+        short = [int(left * need) if site == SITE else size for site, size in enumerate(enough)]
         settings |= {
             "memory_per_site": enough,
-            "changed": (START, {"memory_per_site": short}),
+            "changed": (options.params.get("start", START), {"memory_per_site": short}),
             # a quarter of the memory, which a batch may swap, in about the time its rows take
             "seconds_per_byte": ample.busy[-1] / (short[SITE] / 4),
         }
         static = spark.run("static", batches[: 2 * count // 3], Static(), Filled(), **settings)
-        moved = spark.run("memory policy", batches, FluxMemory(groups_per_move=1, guarded=False), Filled(), **settings)
+        policy = options.policy("memory", FluxMemory(groups_per_move=1, guarded=False))
+        moved = spark.run("memory policy", batches, policy, Filled(), **settings)
     given = moved.offloaded(SITE)
     fed = sum(table.num_rows for table in batches[: static.batches]) + sum(table.num_rows for table in batches)
     return [
@@ -94,45 +97,79 @@ plot = partial(
 )
 
 
-def claims(rows: list[Row]) -> list[Claim]:
+def numbers(rows: list[Row]) -> Numbers:
     unloaded = rows[0]["unloaded"]
     before = [row[name] for row in rows if row["batch"] < START for name in ("static", "memory")]
     pressed = [row for row in rows if row["static"] is not None]
-    static = steady(pressed, "static", _SETTLED) / unloaded
-    memory = steady(rows, "memory", _SETTLED) / unloaded
-    latency = {
-        name: round(steady(found, f"{name}_latency_s", _SETTLED) / rows[0]["unloaded_latency_s"], 2)
-        for name, found in (("static", pressed), ("memory", rows))
+    latency = {"static": pressed, "memory": rows}
+    return {
+        "least_before": min(before) / unloaded,
+        "static_of_unloaded": steady(pressed, "static", _SETTLED) / unloaded,
+        "memory_of_unloaded": steady(rows, "memory", _SETTLED) / unloaded,
+        "offloaded": rows[-1]["offloaded"],
+        "static_waiting": pressed[-1]["static_waiting"],
+        "memory_waiting": rows[-1]["memory_waiting"],
+        **{
+            f"{name}_latency": steady(found, f"{name}_latency_s", _SETTLED) / rows[0]["unloaded_latency_s"]
+            for name, found in latency.items()
+        },
+        "missing": rows[0]["missing"],
     }
-    return [
+
+
+NOT_TAKEN = "no memory is taken away"
+STATIC = "the memory policy replaced by Static"
+EARLY = "memory is short from the second batch on"
+FIGURE = Figure(
+    name="flux/9-spark",
+    title="Throughput during memory balancing, on Spark",
+    run=run,
+    plot=plot,
+    by=("batch",),
+    numbers=numbers,
+    claims=(
         Claim(
             claim="with memory for its state every site works at the unloaded rate",
-            holds=min(before) >= 0.85 * unloaded,
-            measured=round(min(before) / unloaded, 3),
             paper="the unloaded rate until memory is taken away",
+            bands={"least_before": at_least(0.85)},
+            mutation=EARLY,
         ),
-        Claim(claim="static stays slow", holds=static <= 0.75, measured=round(static, 3), paper="a much reduced rate"),
+        Claim(
+            claim="static stays slow",
+            paper="a much reduced rate",
+            bands={"static_of_unloaded": at_most(0.75)},
+            mutation=NOT_TAKEN,
+        ),
         Claim(
             claim="the memory policy recovers the unloaded throughput",
-            holds=memory >= 0.85,
-            measured={"of_unloaded": round(memory, 3), "groups_moved": rows[-1]["offloaded"]},
             paper="reaches the unloaded case",
+            bands={"memory_of_unloaded": at_least(0.85)},
+            shown=("offloaded",),
+            mutation=STATIC,
         ),
         Claim(
             claim="rows wait for groups on disk under static; with the memory policy none does in the end",
-            holds=pressed[-1]["static_waiting"] > 0 and rows[-1]["memory_waiting"] == 0,
-            measured={"latency_of_unloaded": latency, "static_waiting": pressed[-1]["static_waiting"]},
             paper="latency up by orders of magnitude, and back to the in-memory latency",
+            bands={"static_waiting": above(0), "memory_waiting": exactly(0)},
+            shown=("static_latency", "memory_latency"),
+            mutation=STATIC,
+            each_seed=True,
         ),
         Claim(
             claim="every row has its result, spooled or not",
-            holds=rows[0]["missing"] == 0,
-            measured=rows[0]["missing"],
             paper="no row is lost",
+            bands={"missing": exactly(0)},
+            mutation=UNCOUNTED,
+            each_seed=True,
         ),
-    ]
-
-
-FIGURE = Figure(
-    name="flux/9-spark", title="Throughput during memory balancing, on Spark", run=run, plot=plot, claims=claims
+    ),
+    mutations={
+        NOT_TAKEN: {"short": AMPLE},
+        STATIC: {"policies": {"memory": Static}},
+        EARLY: {"start": 1},
+        UNCOUNTED: {"uncounted": 1},
+    },
+    seeds=3,
+    place="Spark",
+    emulated=f"{WAITING}; reading state back from disk likewise, at a bandwidth set to the time a batch's rows take",
 )

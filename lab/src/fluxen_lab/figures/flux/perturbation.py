@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 from fluxen.policies import FluxLoad, Static
-from fluxen.sim.load import CpuLoad
+from fluxen.sim.cluster import Cluster
+from fluxen.sim.load import PERTURBED, CpuLoad
 from fluxen.sim.simulator import Scenario
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
-from fluxen_lab.figures.flux.common import PAPER, draw, offloaded, simulate, steady
+from fluxen_lab.figures.claim import Claim, Numbers, between
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
+from fluxen_lab.figures.flux.common import CLUSTER, NO_LOAD, PAPER, draw, first, offloaded, simulate, steady
 
 __all__ = ["FIGURE"]
 
@@ -19,11 +21,13 @@ SITE = 0
 
 def run(options: RunOptions) -> list[Row]:
     seconds = float(options.params.get("seconds", 45.0))
-    quiet = Scenario(seconds=seconds, seed=options.seed)
-    loaded = replace(quiet, loads=(CpuLoad(sites=(SITE,), start=START),))
+    cluster = Cluster(buffer_tuples=options.params.get("buffer_tuples", Cluster().buffer_tuples))
+    quiet = Scenario(cluster=cluster, seconds=seconds, seed=options.seed)
+    left = options.params.get("left", PERTURBED)
+    loaded = replace(quiet, loads=(CpuLoad(sites=(SITE,), start=START, share=left),))
     unloaded = simulate(options, "without load", quiet, Static())
     static = simulate(options, "static", loaded, Static())
-    policy = FluxLoad(min_collection=float(options.params.get("min_collection", 0.1)), **PAPER)
+    policy = options.policy("balanced", FluxLoad(min_collection=0.1, **PAPER))
     balanced = simulate(options, "load balancing", loaded, policy)
     given = offloaded(balanced, SITE)
     return [
@@ -49,36 +53,62 @@ plot = partial(
 )
 
 
-def claims(rows: list[Row]) -> list[Claim]:
+def numbers(rows: list[Row]) -> Numbers:
     unloaded = steady(rows, "unloaded", 10)
-    loss = 1 - steady(rows, "static", 10) / unloaded
-    felt = next((row["second"] for row in rows if row["static"] < 0.8 * unloaded), float("inf")) - START
-    first = next((row["second"] for row in rows if row["offloaded"] > 0), float("inf")) - START
-    groups = rows[-1]["offloaded"]
-    back = steady(rows, "balanced", 10) / unloaded
-    return [
-        Claim(claim="static loses about 57 %", holds=0.5 <= loss <= 0.62, measured=round(loss, 3), paper="about 57 %"),
+    felt = first(rows, lambda row: row["static"] < 0.8 * unloaded, START)
+    moved = first(rows, lambda row: row["offloaded"] > 0, START)
+    return {
+        "loss": 1 - steady(rows, "static", 10) / unloaded,
+        "felt_after_s": felt,
+        "moved_after_s": moved,
+        "moved_after_felt_s": None if felt is None or moved is None else moved - felt,
+        "offloaded": rows[-1]["offloaded"],
+        "of_unloaded": steady(rows, "balanced", 10) / unloaded,
+    }
+
+
+NO_BUFFER = "no skew buffer"
+STATIC = "load balancing replaced by Static"
+FIGURE = Figure(
+    name="flux/6",
+    title="Balancing processing load after one site slows down",
+    run=run,
+    plot=plot,
+    by=("second",),
+    numbers=numbers,
+    claims=(
+        Claim(
+            claim="static: one site's loss of 57 % becomes the whole stage's",
+            paper="about 57 %",
+            bands={"loss": between(0.5, 0.62)},
+            mutation=NO_LOAD,
+        ),
         Claim(
             claim="the skew buffer hides the load for seconds, and balancing starts once it is full",
-            holds=3 <= felt <= 7 and first >= felt - 1.5,
-            measured={"felt_after_s": round(felt, 1), "first_move_after_s": round(first, 1)},
             paper="about 4 s of slack, balancing feels it at the same time",
+            bands={"felt_after_s": between(3, 7), "moved_after_felt_s": between(-1.5, 1.5)},
+            shown=("moved_after_s",),
+            mutation=NO_BUFFER,
         ),
         Claim(
             claim="about 32 of the site's 64 partition groups are offloaded",
-            holds=24 <= groups <= 40,
-            measured=groups,
             paper=32,
+            bands={"offloaded": between(24, 40)},
+            mutation=STATIC,
         ),
         Claim(
             claim="throughput returns close to the unloaded line",
-            holds=back >= 0.9,
-            measured=round(back, 3),
             paper="close; the site's lost share is 1.8 %",
+            bands={"of_unloaded": between(0.9, 1.01)},
+            mutation=STATIC,
         ),
-    ]
-
-
-FIGURE = Figure(
-    name="flux/6", title="Balancing processing load after one site slows down", run=run, plot=plot, claims=claims
+    ),
+    mutations={
+        NO_LOAD: {"left": 1.0},
+        NO_BUFFER: {"buffer_tuples": 0.0},
+        STATIC: {"policies": {"balanced": Static}},
+    },
+    seeds=3,
+    place="simulator",
+    emulated=CLUSTER,
 )

@@ -11,10 +11,11 @@ from functools import partial
 
 from fluxen.policies import Static
 from fluxen.sim.cluster import Cluster
-from fluxen.sim.load import CpuLoad
+from fluxen.sim.load import PERTURBED, CpuLoad
 from fluxen.sim.simulator import Scenario
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
-from fluxen_lab.figures.flux.common import draw, simulate
+from fluxen_lab.figures.claim import Claim, Numbers, at_least, between
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
+from fluxen_lab.figures.flux.common import CLUSTER, NO_LOAD, draw, simulate
 
 __all__ = ["FIGURE"]
 
@@ -25,7 +26,8 @@ def run(options: RunOptions) -> list[Row]:
     sites = int(options.params.get("sites", 32))
     sizes = options.params.get("kilobytes", KILOBYTES)
     base = Cluster(sites=sites)
-    rotating = tuple(CpuLoad(sites=(i,), start=0.5 * i, end=0.5 * (i + 1)) for i in range(sites))
+    left = options.params.get("left", PERTURBED)
+    rotating = tuple(CpuLoad(sites=(i,), start=0.5 * i, end=0.5 * (i + 1), share=left) for i in range(sites))
     quiet = Scenario(
         cluster=replace(base, buffer_tuples=0), seconds=0.5 * sites, step=4e-3, report=0.012, seed=options.seed
     )
@@ -35,7 +37,9 @@ def run(options: RunOptions) -> list[Row]:
         tuples = kilobytes * 1024 / base.tuple_bytes  # per producer
         exchange = replace(base, buffer_tuples=0, connection_tuples=base.connection_tuples + tuples / sites)
         row: Row = {"buffer_kb": kilobytes, "unloaded": unloaded}
-        for name, cluster in (("exchange", exchange), ("flux", replace(base, buffer_tuples=tuples))):
+        ours = {"divided": exchange, "nothing": replace(base, buffer_tuples=0)}
+        flux = ours.get(options.params.get("flux", ""), replace(base, buffer_tuples=tuples))
+        for name, cluster in (("exchange", exchange), ("flux", flux)):
             scenario = replace(quiet, cluster=cluster, loads=rotating)
             row[name] = simulate(options, f"{name}, {kilobytes} KB", scenario, Static()).mean
         rows.append(row)
@@ -52,32 +56,47 @@ plot = partial(
 )
 
 
-def claims(rows: list[Row]) -> list[Claim]:
-    none = rows[0]["flux"] / rows[0]["unloaded"]
+def numbers(rows: list[Row]) -> Numbers:
     ahead = [row["flux"] / row["exchange"] for row in rows[1:]]
-    most = rows[-1]["flux"] / rows[-1]["unloaded"]
-    return [
+    return {
+        "without": rows[0]["flux"] / rows[0]["unloaded"],
+        "least_over_exchange": min(ahead),
+        "most_over_exchange": max(ahead),
+        "with_most": rows[-1]["flux"] / rows[-1]["unloaded"],
+    }
+
+
+DIVIDED = "the buffer divided among the connections, as Exchange's memory is"
+NO_BUFFER = "a buffer that holds nothing"
+FIGURE = Figure(
+    name="flux/3",
+    title="Transient skew: buffer size against throughput",
+    run=run,
+    plot=plot,
+    by=("buffer_kb",),
+    numbers=numbers,
+    claims=(
         Claim(
             claim="without a buffer the stage falls to about half of the unloaded throughput",
-            holds=0.4 <= none <= 0.6,
-            measured=round(none, 3),
             paper="about half",
+            bands={"without": between(0.4, 0.6)},
+            mutation=NO_LOAD,
         ),
         Claim(
             claim="with equal memory Flux is at least as fast as Exchange, and clearly faster in between",
-            holds=min(ahead) >= 0.98 and max(ahead) >= 1.3,
-            measured={"min": round(min(ahead), 3), "max": round(max(ahead), 3)},
             paper="Flux quickly beats Exchange",
+            bands={"least_over_exchange": at_least(0.98), "most_over_exchange": at_least(1.3)},
+            mutation=DIVIDED,
         ),
         Claim(
             claim="with a large buffer Flux approaches the unloaded throughput",
-            holds=most >= 0.93,
-            measured=round(most, 3),
             paper="approaches the unloaded case",
+            bands={"with_most": between(0.93, 1.01)},
+            mutation=NO_BUFFER,
         ),
-    ]
-
-
-FIGURE = Figure(
-    name="flux/3", title="Transient skew: buffer size against throughput", run=run, plot=plot, claims=claims
+    ),
+    mutations={NO_LOAD: {"left": 1.0}, DIVIDED: {"flux": "divided"}, NO_BUFFER: {"flux": "nothing"}},
+    seeds=3,
+    place="simulator",
+    emulated=CLUSTER,
 )

@@ -12,9 +12,10 @@ from fluxen.policies import Static
 from fluxen.sim.load import PERTURBED
 from fluxen_lab.datagen.flux import uniform
 from fluxen_lab.emulate.paced import Rotating
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
-from fluxen_lab.figures.flux.common import draw
-from fluxen_lab.figures.flux.on_spark import SITES, Measured, stage
+from fluxen_lab.figures.claim import Claim, Numbers, above, at_least, at_most, between, exactly
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
+from fluxen_lab.figures.flux.common import NO_LOAD, draw
+from fluxen_lab.figures.flux.on_spark import SITES, UNCOUNTED, WAITING, Measured, stage
 
 __all__ = ["FIGURE"]
 
@@ -30,13 +31,14 @@ def run(options: RunOptions) -> list[Row]:
     count = int(options.params.get("batches", 20))
     size = int(options.params.get("rows", 8_000))
     batches = uniform(count, size, options.seed)
-    load = Rotating(sites=SITES, slowdown=1 / PERTURBED, seconds=SLOW_SECONDS)
+    load = Rotating(sites=SITES, slowdown=1 / options.params.get("left", PERTURBED), seconds=SLOW_SECONDS)
     rows: list[Row] = []
     with stage(options) as spark:
         quiet = spark.run("no load", batches[: count // 2], Static())
         budget = f"{round(1000 * HEADROOM * _SECONDS_PER_ROW * size / SITES)} milliseconds"
         for kilobytes in options.params.get("kilobytes", KILOBYTES):
-            limits = {"time_budget": budget, "skew_buffer": kilobytes << 10} if kilobytes else {}
+            buffered = kilobytes and options.params.get("buffer", True)
+            limits = {"time_budget": budget, "skew_buffer": kilobytes << 10} if buffered else {}
             loaded = spark.run(f"a buffer of {kilobytes} KB", batches, Static(), load, **limits)
             rows.append(
                 {
@@ -68,44 +70,55 @@ plot = partial(
 )
 
 
-def claims(rows: list[Row]) -> list[Claim]:
-    relative = [row["rate"] / row["unloaded"] for row in rows]
+def numbers(rows: list[Row]) -> Numbers:
     slowest = [row["slowest_s"] / row["unloaded_slowest_s"] for row in rows]
-    return [
-        Claim(
-            claim="without a buffer the stage falls to about half of the unloaded throughput",
-            holds=0.4 <= relative[0] <= 0.65,
-            measured=round(relative[0], 3),
-            paper="about half",
-        ),
-        Claim(
-            claim="with a large buffer it approaches the unloaded throughput",
-            holds=relative[-1] >= 0.8,
-            measured={
-                "of_unloaded": [round(rate, 3) for rate in relative],
-                "all_capacity_used": round(1 - (1 - PERTURBED) / SITES, 3),
-            },
-            paper="approaches the unloaded case",
-        ),
-        Claim(
-            claim="the slowest batch is hardly longer than one without load",
-            holds=slowest[-1] <= 1.3 and slowest[0] >= 1.7,
-            measured={"without": round(slowest[0], 2), "with": round(slowest[-1], 2)},
-            paper="a slow site does not stall the others",
-        ),
-        Claim(
-            claim="every row has its result, whether it waited or not",
-            holds=all(row["missing"] == 0 for row in rows) and rows[-1]["most_waiting"] > 0,
-            measured={"missing": rows[-1]["missing"], "most_waiting": rows[-1]["most_waiting"]},
-            paper="no row is lost",
-        ),
-    ]
+    return {
+        "without": rows[0]["rate"] / rows[0]["unloaded"],
+        "with_most": rows[-1]["rate"] / rows[-1]["unloaded"],
+        "slowest_without": slowest[0],
+        "slowest_with_most": slowest[-1],
+        "missing": max(abs(row["missing"]) for row in rows),
+        "most_waiting": rows[-1]["most_waiting"],
+    }
 
 
+NO_BUFFER = "no skew buffer"
 FIGURE = Figure(
     name="flux/3-spark",
     title="Transient skew: buffer size against throughput, on Spark",
     run=run,
     plot=plot,
-    claims=claims,
+    by=("buffer_kb",),
+    numbers=numbers,
+    claims=(
+        Claim(
+            claim="without a buffer the stage falls to about half of the unloaded throughput",
+            paper="about half",
+            bands={"without": between(0.4, 0.65)},
+            mutation=NO_LOAD,
+        ),
+        Claim(
+            claim="with a large buffer it approaches the unloaded throughput",
+            paper="approaches the unloaded case",
+            bands={"with_most": at_least(0.8)},
+            mutation=NO_BUFFER,
+        ),
+        Claim(
+            claim="the slowest batch is hardly longer than one without load",
+            paper="a slow site does not stall the others",
+            bands={"slowest_with_most": at_most(1.3), "slowest_without": at_least(1.7)},
+            mutation=NO_BUFFER,
+        ),
+        Claim(
+            claim="every row has its result, whether it waited or not",
+            paper="no row is lost",
+            bands={"missing": exactly(0), "most_waiting": above(0)},
+            mutation=UNCOUNTED,
+            each_seed=True,
+        ),
+    ),
+    mutations={NO_LOAD: {"left": 1.0}, NO_BUFFER: {"buffer": False}, UNCOUNTED: {"uncounted": 1}},
+    seeds=3,
+    place="Spark",
+    emulated=WAITING,
 )

@@ -11,7 +11,8 @@ import numpy as np
 
 from fluxen.partitioning.resources import per_site
 from fluxen_lab.datagen.gedik import key_hashes, zipf
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, below
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.gedik.trial import Setting, chain, pick
 from fluxen_lab.plotting import pyplot
 
@@ -22,7 +23,7 @@ SHOWN = ("consistent", "readj", "slotted")
 
 def run(options: RunOptions) -> list[Row]:
     """One row per function and site: the share of the stream from heavy keys and from the others."""
-    setting = Setting(domain=int(options.params.get("domain", 1_000_000)))
+    setting = Setting(domain=int(options.params.get("domain", 1_000_000)), instead=options.params.get("instead", {}))
     share, keys = zipf(setting.domain, setting.z), key_hashes(setting.domain, options.seed)
     heavy = share >= setting.delta
     rows: list[Row] = []
@@ -60,17 +61,32 @@ def _ratio(rows: list[Row], name: str) -> float:
     return float(loads.max() / loads.min())
 
 
-def claims(rows: list[Row]) -> list[Claim]:
-    """The order of the ratios between the fullest and the emptiest site."""
+def numbers(rows: list[Row]) -> Numbers:
+    """The ratios between the fullest and the emptiest site, in order."""
     ratio = {name: _ratio(rows, name) for name in SHOWN}
-    return [
+    return {
+        "readj_over_consistent": ratio["readj"] / ratio["consistent"],
+        "slotted_over_readj": ratio["slotted"] / ratio["readj"],
+        **ratio,
+    }
+
+
+EXCHANGED = "slotted and consistent hash exchanged"
+FIGURE = Figure(
+    name="gedik/loads",
+    title="Rows per site, heavy keys apart",
+    run=run,
+    plot=plot,
+    by=("algorithm", "site"),
+    numbers=numbers,
+    claims=(
         Claim(
             claim="rows per site: readj is more even than consistent hash, slotted more even than readj",
-            holds=ratio["slotted"] < ratio["readj"] < ratio["consistent"],
-            measured={name: round(value, 3) for name, value in ratio.items()},
             paper="readj before consistent hash",
-        )
-    ]
-
-
-FIGURE = Figure(name="gedik/loads", title="Rows per site, heavy keys apart", run=run, plot=plot, claims=claims)
+            bands={"readj_over_consistent": below(1), "slotted_over_readj": below(1)},
+            shown=SHOWN,
+            mutation=EXCHANGED,
+        ),
+    ),
+    mutations={EXCHANGED: {"instead": {"algorithm": {"slotted": "consistent", "consistent": "slotted"}}}},
+)

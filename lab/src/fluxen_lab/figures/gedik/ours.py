@@ -17,9 +17,10 @@ from fluxen.partitioning import Frequencies, Resources
 from fluxen.partitioning.leveling import band
 from fluxen.partitioning.metrics import migration, site_loads
 from fluxen_lab.datagen.gedik import key_hashes, zipf
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, at_most, below
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.gedik.plots import lines
-from fluxen_lab.figures.gedik.trial import Setting, chain, make, mean, measure, pick, values_of
+from fluxen_lab.figures.gedik.trial import KEY, Setting, chain, make, mean, measure, pick, values_of
 
 __all__ = ["FIGURE"]
 
@@ -33,19 +34,18 @@ _SECONDS_PER_PROGRAM = 10.0
 def run(options: RunOptions) -> list[Row]:
     """All steps of all chains, then the small instances."""
     most, domain = int(options.params.get("sites", 32)), int(options.params.get("domain", 1_000_000))
+    instead = options.params.get("instead", {})
     rows: list[Row] = []
     for z in options.params.get("skews", SKEWS):
-        for number in range(options.runs):
-            options.progress(f"z={z:g}, run {number + 1} of {options.runs}")
-            setting = Setting(z=z, sites=most, domain=domain)
-            for name in RIVALS:
-                found = measure(name, setting, options.seed + number, every=range(2, most + 1))
-                rows += [{"part": "full", **row, "m_bound": None, "ratio": None} for row in found]
-            rows += _room(setting, options.seed + number)
-    for number in range(options.runs):
-        options.progress(f"integer program {number + 1} of {options.runs}")
-        rows += _small(options.seed + number, int(options.params.get("small_keys", SMALL_KEYS)))
-    return rows
+        setting = Setting(z=z, sites=most, domain=domain, instead=instead)
+        for name in RIVALS:
+            options.progress(f"seed {options.seed}: z={z:g}, {name}")
+            found = measure(name, setting, options.seed, every=range(2, most + 1))
+            rows += [{"part": "full", **row, "m_bound": None, "ratio": None} for row in found]
+        rows += _room(setting, options.seed)
+    options.progress(f"seed {options.seed}: integer programs")
+    small = Setting(domain=int(options.params.get("small_keys", SMALL_KEYS)), instead=instead)
+    return rows + _small(options.seed, small)
 
 
 def _room(setting: Setting, run: int) -> Iterator[Row]:
@@ -66,7 +66,6 @@ def _room(setting: Setting, run: int) -> Iterator[Row]:
             yield {
                 "part": "room",
                 "algorithm": "slotted",
-                "run": run,
                 "sites": function.sites,
                 "z": setting.z,
                 "m": m,
@@ -76,14 +75,15 @@ def _room(setting: Setting, run: int) -> Iterator[Row]:
         before = places, loads
 
 
-def _small(run: int, count: int) -> list[Row]:
+def _small(run: int, setting: Setting) -> list[Row]:
     """On few keys, all of them known: migration of each construction and the optimum for its ratio."""
+    count = setting.domain
     share, keys = zipf(count, 0.8), key_hashes(count, run)
     order = np.argsort(keys)
     known = Frequencies(keys=keys[order], share=share[order], domain=count)
     rows: list[Row] = []
     for name in RIVALS:
-        partitioner, function = make(name, Setting(domain=count), run), None
+        partitioner, function = make(name, setting, run), None
         for sites in range(1, SMALL_SITES + 1):
             function, before = partitioner.build(function, known, sites), function
         if function is None or before is None:
@@ -94,7 +94,7 @@ def _small(run: int, count: int) -> list[Row]:
         m = migration(old, new, known.share, (SMALL_SITES - 1, SMALL_SITES), Resources())
         best = least_migration(old, known.share, SMALL_SITES, ratio) * SMALL_SITES
         rows.append(
-            {"part": "small", "algorithm": name, "run": run, "sites": SMALL_SITES, "z": 0.8, "m": m}
+            {"part": "small", "algorithm": name, "sites": SMALL_SITES, "z": 0.8, "m": m}
             | {"m_bound": best, "ratio": ratio}
         )
     return rows
@@ -144,46 +144,6 @@ def plot(rows: list[Row], path: Path) -> None:
     lines(full, path, x="sites", panels=panels)
 
 
-def claims(rows: list[Row]) -> list[Claim]:
-    """Pareto better per skew and band of N, and how near to the bounds."""
-    full = pick(rows, part="full")
-    made = []
-    for z in values_of(full, "z"):
-        ratios = _against(pick(full, z=z))
-        both = [b < 1 and m < 1 for b, m in ratios.values()]
-        b, m = (float(np.mean([pair[i] for pair in ratios.values()])) for i in (0, 1))
-        made.append(
-            Claim(
-                claim=f"z = {z:g}: lower imbalance than readj and lower migration than redist at once, mean over N",
-                holds=b < 1 and m < 1,
-                measured=f"b {b:.3f} of readj's, m {m:.3f} of redist's; both at {sum(both)} of {len(both)} values of N",
-                paper="not in the paper",
-            )
-        )
-    room = pick(rows, part="room")
-    above = float(np.mean([row["m"] for row in room]) / np.mean([row["m_bound"] for row in room]))
-    made.append(
-        Claim(
-            claim="migration is within 15 % of what divisible load would need for the same ratio",
-            holds=above <= 1.15,
-            measured=round(above, 3),
-            paper="not in the paper",
-        )
-    )
-    small = {name: mean(rows, "m", part="small", algorithm=name) for name in RIVALS}
-    optimum = {name: mean(rows, "m_bound", part="small", algorithm=name) for name in RIVALS}
-    ratio = {name: mean(rows, "ratio", part="small", algorithm=name) for name in RIVALS}
-    made.append(
-        Claim(
-            claim="on small instances migration is nearer to the integer optimum for its balance than the others",
-            holds=small["slotted"] - optimum["slotted"] <= min(small[n] - optimum[n] for n in ("redist", "readj")),
-            measured={n: f"ratio {ratio[n]:.2f}: {small[n]:.3f} against {optimum[n]:.3f}" for n in RIVALS},
-            paper="not in the paper",
-        )
-    )
-    return made
-
-
 def _against(rows: list[Row]) -> dict[int, tuple[float, float]]:
     """Per N: imbalance over readj's and migration over redist's."""
     return {
@@ -195,10 +155,61 @@ def _against(rows: list[Row]) -> dict[int, tuple[float, float]]:
     }
 
 
+def numbers(rows: list[Row]) -> Numbers:
+    """Per skew the means over N of imbalance and migration; then how near to the bounds."""
+    full, room = pick(rows, part="full"), pick(rows, part="room")
+    found: dict[str, float | None] = {}
+    for z in SKEWS:
+        ratios = _against(pick(full, z=z))
+        if not ratios:  # a smaller run has not all of them
+            found |= dict.fromkeys((f"b_of_readj_z{z:g}", f"m_of_redist_z{z:g}", f"both_lower_share_z{z:g}"))
+            continue
+        b, m = (float(np.mean([pair[i] for pair in ratios.values()])) for i in (0, 1))
+        both = sum(b < 1 and m < 1 for b, m in ratios.values())
+        found |= {f"b_of_readj_z{z:g}": b, f"m_of_redist_z{z:g}": m, f"both_lower_share_z{z:g}": both / len(ratios)}
+    found["m_over_bound"] = float(np.mean([row["m"] for row in room]) / np.mean([row["m_bound"] for row in room]))
+    gap = {}
+    for name in RIVALS:
+        small = {y: mean(rows, y, part="small", algorithm=name) for y in ("m", "m_bound", "ratio")}
+        gap[name] = small["m"] - small["m_bound"]
+        found |= {f"{name}_small_{y}": value for y, value in small.items()}
+    found["gap_less_next"] = gap["slotted"] - min(gap["redist"], gap["readj"])
+    return found
+
+
+NO_SLOTTED = "slotted replaced by readj"
 FIGURE = Figure(
     name="gedik/slotted",
     title="Beyond the paper: slotted against readj, redist and lower bounds",
     run=run,
     plot=plot,
-    claims=claims,
+    by=("part", *KEY),
+    numbers=numbers,
+    claims=(
+        *(
+            Claim(
+                claim=f"z = {z:g}: lower imbalance than readj and lower migration than redist at once, mean over N",
+                paper="not in the paper",
+                bands={f"b_of_readj_z{z:g}": below(1), f"m_of_redist_z{z:g}": below(1)},
+                shown=(f"both_lower_share_z{z:g}",),
+                mutation=NO_SLOTTED,
+            )
+            for z in SKEWS
+        ),
+        Claim(
+            claim="migration is within 15 % of what divisible load would need for the same ratio",
+            paper="not in the paper",
+            bands={"m_over_bound": at_most(1.15)},
+            mutation=NO_SLOTTED,
+        ),
+        Claim(
+            claim="on small instances migration is nearer to the integer optimum for its balance than the others",
+            paper="not in the paper",
+            bands={"gap_less_next": below(0)},
+            shown=tuple(f"{name}_small_{y}" for name in RIVALS for y in ("m", "m_bound", "ratio")),
+            mutation=NO_SLOTTED,
+        ),
+    ),
+    mutations={NO_SLOTTED: {"instead": {"algorithm": {"slotted": "readj"}}}},
+    seeds=5,
 )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from fluxen.partitioning import HashPair, Ring
 from fluxen_lab.datagen.gedik import key_hashes
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, above, at_most, below, between
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.gedik.plots import lines
 from fluxen_lab.figures.gedik.trial import CONSTRUCTIONS, Setting, chain, frequencies, make, mean
 
@@ -25,6 +27,7 @@ SITES = (2, 4, 8, 10, 16, 24, 32)
 SKEWS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 BUILDERS = (*CONSTRUCTIONS, "slotted")
 _BEST_OF = 3
+_KEY = ("algorithm", "sites", "z", "sigma")
 
 
 def best_of(action: Callable[[], object]) -> float:
@@ -40,15 +43,16 @@ def best_of(action: Callable[[], object]) -> float:
 def construction_times(setting: Setting, run: int) -> list[Row]:
     """Seconds per construction, of the ring alone, and of looking up a million keys."""
     known = frequencies(setting, run)
-    common = {"run": run, "sites": setting.sites, "z": setting.z, "sigma": setting.sigma}
+    common = {"sites": setting.sites, "z": setting.z, "sigma": setting.sigma}
     rows: list[Row] = []
-    ring_seconds = best_of(lambda: Ring(sites=setting.sites, seed=run))
+    sites = setting.real().sites
+    ring_seconds = best_of(lambda: Ring(sites=sites, seed=run))
     rows.append({"algorithm": "ring", **common, "seconds": ring_seconds, "explicit": 0, "lookup_seconds": None})
     probes = key_hashes(1_000_000, run)
     for name in BUILDERS:
         *_, before, function = chain(name, setting, run)
         partitioner = make(name, setting, run)
-        seconds = best_of(lambda p=partitioner, f=before: p.build(f, known, setting.sites))  # type: ignore[misc]
+        seconds = best_of(lambda p=partitioner, f=before: p.build(f, known, sites))  # type: ignore[misc]
         lookup = best_of(lambda f=function: f.lookup(probes))  # type: ignore[misc]
         size = function.size if isinstance(function, HashPair) else 0
         rows.append({"algorithm": name, **common, "seconds": seconds, "explicit": size, "lookup_seconds": lookup})
@@ -59,9 +63,9 @@ def _sweep(settings: Callable[[int], list[Setting]]) -> Callable[[RunOptions], l
     def run(options: RunOptions) -> list[Row]:
         rows: list[Row] = []
         for setting in settings(int(options.params.get("domain", 1_000_000))):
-            for number in range(options.runs):
-                options.progress(f"sigma={setting.sigma:g} N={setting.sites} z={setting.z:g}, run {number + 1}")
-                rows += construction_times(setting, options.seed + number)
+            options.progress(f"seed {options.seed}: sigma={setting.sigma:g} N={setting.sites} z={setting.z:g}")
+            setting = replace(setting, instead=options.params.get("instead", {}))
+            rows += construction_times(setting, options.seed)
         return rows
 
     return run
@@ -76,119 +80,155 @@ def _at(rows: list[Row], name: str, **where: float) -> float:
     return mean(rows, "seconds", algorithm=name, **where)
 
 
-def _claims_sigma(rows: list[Row]) -> list[Claim]:
+def _over_sigma(rows: list[Row]) -> Numbers:
     default = {name: _at(rows, name, sigma=0.1) for name in BUILDERS}
     least = {name: _at(rows, name, sigma=0.008) for name in BUILDERS}
-    lookup = max(mean(rows, "lookup_seconds", algorithm=name, sigma=sigma) for name in BUILDERS for sigma in SIGMAS)
-    return [
-        Claim(
-            claim="readj takes less than 0.05 s at the defaults",
-            holds=default["readj"] < 0.05,
-            measured=round(default["readj"], 4),
-            paper="below 0.05",
-        ),
-        Claim(
-            claim="redist takes at most about 0.5 s at sigma = 0.008",
-            holds=least["redist"] <= 0.55,
-            measured=round(least["redist"], 3),
-            paper="slightly above 0.5",
-        ),
-        Claim(
-            claim="readj takes at most about 10 s at sigma = 0.008",
-            holds=least["readj"] <= 10.0,
-            measured=round(least["readj"], 2),
-            paper="around 10",
-        ),
-        Claim(
-            claim="construction takes longer the smaller sigma is, for readj more than for redist, least for scan",
-            holds=least["scan"] > default["scan"]
-            and least["readj"] / default["readj"] > least["redist"] / default["redist"]
-            and least["redist"] / default["redist"] > least["scan"] / default["scan"],
-            measured={name: round(least[name] / default[name], 1) for name in CONSTRUCTIONS},
-            paper="cubic, quadratic, linear in the mappings",
-        ),
-        Claim(
-            claim="a million keys are looked up in at most 0.1 s (not in the paper)",
-            holds=lookup <= 0.1,
-            measured=round(lookup, 4),
-            paper=None,
-        ),
-    ]
+    growth = {name: least[name] / default[name] for name in CONSTRUCTIONS}
+    return {
+        "readj_s": default["readj"],
+        "redist_s_at_least_sigma": least["redist"],
+        "readj_over_redist_at_least_sigma": least["readj"] / least["redist"],
+        "scan_growth": growth["scan"],
+        "redist_over_scan_growth": growth["redist"] / growth["scan"],
+        "readj_over_redist_growth": growth["readj"] / growth["redist"],
+    }
 
 
-def _claims_sites(rows: list[Row]) -> list[Claim]:
-    explicit = {n: _at(rows, "scan", sites=n) - _at(rows, "ring", sites=n) for n in SITES}
-    ratios = [explicit[n] / _at(rows, "ring", sites=n) for n in SITES if n >= 8]
+def _over_sites(rows: list[Row]) -> Numbers:
+    ring = {n: _at(rows, "ring", sites=n) for n in SITES}
     added = {name: _at(rows, name, sites=32) - _at(rows, name, sites=8) for name in CONSTRUCTIONS}
     last = {name: _at(rows, name, sites=32) for name in CONSTRUCTIONS}
-    return [
-        Claim(
-            claim="scan's explicit part costs about as much as building the ring (between a third and three times)",
-            holds=1 / 3 <= float(np.mean(ratios)) <= 3.0,
-            measured=[round(value, 2) for value in ratios],
-            paper="about the same",
-        ),
-        Claim(
-            claim="scan is the cheapest construction at 32 sites",
-            holds=last["scan"] <= min(last.values()),
-            measured={name: round(value, 4) for name, value in last.items()},
-            paper="cheapest",
-        ),
-        Claim(
-            claim="from 8 to 32 sites readj and redist add more time than scan",
-            holds=min(added["readj"], added["redist"]) > added["scan"],
-            measured={name: round(value, 4) for name, value in added.items()},
-            paper="rate of increase is higher",
-        ),
-    ]
+    return {
+        "scan_over_ring": float(np.mean([_at(rows, "scan", sites=n) / ring[n] - 1 for n in SITES if n >= 8])),
+        "scan_over_next": last["scan"] / min(last["redist"], last["readj"]),
+        "others_add_more_s": min(added["readj"], added["redist"]) - added["scan"],
+    }
 
 
-def _claims_skew(rows: list[Row]) -> list[Claim]:
+def _over_skew(rows: list[Row]) -> Numbers:
     rise = {name: _at(rows, name, z=1.0) / _at(rows, name, z=0.6) for name in CONSTRUCTIONS}
-    flat = {name: _at(rows, name, z=0.6) / _at(rows, name, z=0.1) for name in CONSTRUCTIONS}
-    beyond_ring = _at(rows, "scan", z=1.0) / _at(rows, "ring", z=1.0)
-    return [
-        Claim(
-            claim="construction time is flat up to z = 0.6 (within a factor of 2)",
-            holds=max(flat.values()) <= 2.0,
-            measured={name: round(value, 2) for name, value in flat.items()},
-            paper="flat until 0.8",
-        ),
-        Claim(
-            claim="beyond z = 0.8 readj's time rises fastest, scan's least",
-            holds=rise["readj"] > rise["redist"] and rise["readj"] > rise["scan"],
-            measured={name: round(value, 2) for name, value in rise.items()},
-            paper="readj faster than redist; scan insensitive",
-        ),
-        Claim(
-            claim="scan stays within a small multiple of the ring at z = 1 (at most 5)",
-            holds=beyond_ring <= 5.0,
-            measured=round(beyond_ring, 2),
-            paper="mostly insensitive",
-        ),
-    ]
+    return {
+        "most_rise_to_0.6": max(_at(rows, name, z=0.6) / _at(rows, name, z=0.1) for name in CONSTRUCTIONS),
+        "readj_rise_over_next": rise["readj"] / max(rise["redist"], rise["scan"]),
+        "scan_over_ring": _at(rows, "scan", z=1.0) / _at(rows, "ring", z=1.0),
+    }
 
 
+FINE = "sigma = 0.008 at the defaults as well"
+REDIST_IS_READJ = "redist replaced by readj"
+EXCHANGED = "scan and readj exchanged"
+SCAN_IS_READJ = "scan replaced by readj"
+HIGH_SKEW = "z = 1 in place of 0.6"
+_EXCHANGE = {"instead": {"algorithm": {"scan": "readj", "readj": "scan"}}}
+_SIGMA_CLAIMS = (
+    Claim(
+        claim="readj takes less than 0.05 s at the defaults",
+        paper="below 0.05",
+        bands={"readj_s": below(0.05)},
+        mutation=FINE,
+    ),
+    Claim(
+        claim="redist takes at most about 0.5 s at sigma = 0.008",
+        paper="slightly above 0.5",
+        bands={"redist_s_at_least_sigma": at_most(0.55)},
+        mutation=REDIST_IS_READJ,
+    ),
+    Claim(
+        claim="at sigma = 0.008 readj takes about 20 times as long as redist (half to double)",
+        paper="around 10 s against slightly above 0.5 s",
+        bands={"readj_over_redist_at_least_sigma": between(10, 40)},
+        mutation=REDIST_IS_READJ,
+    ),
+    Claim(
+        claim="construction takes longer the smaller sigma is, for readj more than for redist, least for scan",
+        paper="cubic, quadratic, linear in the mappings",
+        bands={"scan_growth": above(1), "redist_over_scan_growth": above(1), "readj_over_redist_growth": above(1)},
+        mutation=EXCHANGED,
+    ),
+)
+_SITES_CLAIMS = (
+    Claim(
+        claim="scan's explicit part costs about as much as building the ring (between a third and three times)",
+        paper="about the same",
+        bands={"scan_over_ring": between(1 / 3, 3)},
+        mutation=SCAN_IS_READJ,
+    ),
+    Claim(
+        claim="scan is the cheapest construction at 32 sites",
+        paper="cheapest",
+        bands={"scan_over_next": below(1)},
+        mutation=EXCHANGED,
+    ),
+    Claim(
+        claim="from 8 to 32 sites readj and redist add more time than scan",
+        paper="rate of increase is higher",
+        bands={"others_add_more_s": above(0)},
+        mutation=EXCHANGED,
+    ),
+)
+_SKEW_CLAIMS = (
+    Claim(
+        claim="construction time is flat up to z = 0.6 (within a factor of 2)",
+        paper="flat until 0.8",
+        bands={"most_rise_to_0.6": at_most(2)},
+        mutation=HIGH_SKEW,
+    ),
+    Claim(
+        claim="beyond z = 0.8 readj's time rises fastest",
+        paper="readj faster than redist; scan insensitive",
+        bands={"readj_rise_over_next": above(1)},
+        mutation=EXCHANGED,
+    ),
+    Claim(
+        claim="scan stays within a small multiple of the ring at z = 1 (at most 5)",
+        paper="mostly insensitive",
+        bands={"scan_over_ring": at_most(5)},
+        mutation=SCAN_IS_READJ,
+    ),
+)
 FIGURES = {
-    "gedik/12": Figure(
-        name="gedik/12",
-        title="Construction time against the frequency threshold scaler",
-        run=_sweep(lambda domain: [Setting(domain=domain, sigma=sigma) for sigma in SIGMAS]),
-        plot=_plot("sigma", log_x=True),
-        claims=_claims_sigma,
-    ),
-    "gedik/13": Figure(
-        name="gedik/13",
-        title="Construction time against the number of sites",
-        run=_sweep(lambda domain: [Setting(domain=domain, sites=sites) for sites in SITES]),
-        plot=_plot("sites"),
-        claims=_claims_sites,
-    ),
-    "gedik/14": Figure(
-        name="gedik/14",
-        title="Construction time against the skew",
-        run=_sweep(lambda domain: [Setting(domain=domain, z=z) for z in SKEWS]),
-        plot=_plot("z"),
-        claims=_claims_skew,
-    ),
+    figure.name: figure
+    for figure in (
+        Figure(
+            name="gedik/12",
+            title="Construction time against the frequency threshold scaler",
+            run=_sweep(lambda domain: [Setting(domain=domain, sigma=sigma) for sigma in SIGMAS]),
+            plot=_plot("sigma", log_x=True),
+            by=_KEY,
+            numbers=_over_sigma,
+            claims=_SIGMA_CLAIMS,
+            mutations={
+                FINE: {"instead": {"sigma": {0.1: 0.008}}},
+                REDIST_IS_READJ: {"instead": {"algorithm": {"redist": "readj"}}},
+                EXCHANGED: _EXCHANGE,
+            },
+            seeds=5,
+        ),
+        Figure(
+            name="gedik/13",
+            title="Construction time against the number of sites",
+            run=_sweep(lambda domain: [Setting(domain=domain, sites=sites) for sites in SITES]),
+            plot=_plot("sites"),
+            by=_KEY,
+            numbers=_over_sites,
+            claims=_SITES_CLAIMS,
+            mutations={SCAN_IS_READJ: {"instead": {"algorithm": {"scan": "readj"}}}, EXCHANGED: _EXCHANGE},
+            seeds=5,
+        ),
+        Figure(
+            name="gedik/14",
+            title="Construction time against the skew",
+            run=_sweep(lambda domain: [Setting(domain=domain, z=z) for z in SKEWS]),
+            plot=_plot("z"),
+            by=_KEY,
+            numbers=_over_skew,
+            claims=_SKEW_CLAIMS,
+            mutations={
+                HIGH_SKEW: {"instead": {"z": {0.6: 1.0}}},
+                EXCHANGED: _EXCHANGE,
+                SCAN_IS_READJ: {"instead": {"algorithm": {"scan": "readj"}}},
+            },
+            seeds=5,
+        ),
+    )
 }

@@ -13,14 +13,14 @@ import numpy as np
 
 from fluxen.partitioning import Resources
 from fluxen.partitioning.metrics import site_loads
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, above, exactly
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.plotting import pyplot
 
 __all__ = ["FIGURE"]
 
 KEYS = "XZVRUYWL"
 TIMES = np.array([5.0, 3.0, 2.0, 1.0, 4.0, 3.0, 3.0, 1.0])
-_LQL = Resources.of("LQL")
 
 # balance_n and balance_c for two sites, for three sites, and the migration, as the paper reports them
 SETUPS: dict[str, tuple[float, float, float, float, float | None]] = {
@@ -32,7 +32,8 @@ SETUPS: dict[str, tuple[float, float, float, float, float | None]] = {
 
 def run(options: RunOptions) -> list[Row]:
     """Per setup the assignment with the paper's numbers that migrates least."""
-    two, three = _assignments(2), _assignments(3)
+    resources = Resources.of(options.params.get("resources", "LQL"))
+    two, three = (_assignments(sites, resources) for sites in (2, 3))
     rows: list[Row] = []
     for name, (n2, c2, n3, c3, moved) in SETUPS.items():
         starts = [row for row in two if _close(row, n2, c2)]
@@ -52,12 +53,12 @@ def run(options: RunOptions) -> list[Row]:
     return rows
 
 
-def _assignments(sites: int) -> list[Row]:
+def _assignments(sites: int, resources: Resources) -> list[Row]:
     found = []
     for places in product(range(sites), repeat=len(KEYS)):
         if len(set(places)) < sites:
             continue
-        loads = site_loads(np.array(places, dtype=np.int32), TIMES, sites, _LQL)
+        loads = site_loads(np.array(places, dtype=np.int32), TIMES, sites, resources)
         groups = ["".join(key for key, place in zip(KEYS, places) if place == site) for site in range(sites)]
         found.append(
             {
@@ -99,41 +100,55 @@ def plot(rows: list[Row], path: Path) -> None:
     plt.close(figure)
 
 
-def claims(rows: list[Row]) -> list[Claim]:
-    """The numbers of the three setups, and what they show."""
+def numbers(rows: list[Row]) -> Numbers:
+    """Whether there is an assignment with the paper's numbers, and what the drawn one shows."""
     by = {row["setup"]: row for row in rows}
-    made = []
-    for name, (n2, c2, n3, c3, moved) in SETUPS.items():
-        row = by[name]
-        told = f"N=2: n {n2}, c {c2}; N=3: n {n3}, c {c3}" + ("" if moved is None else f"; migration {moved:g}")
-        measured = "no such assignment"
-        if row["found"]:
-            measured = f"N=2: n {row['n_2']:.3f}, c {row['c_2']:.3f}; N=3: n {row['n_3']:.3f}, c {row['c_3']:.3f}"
-            measured += f"; migration {row['migration']:g}; {row['groups_2']} -> {row['groups_3']}"
-        made.append(
-            Claim(claim=f"optimized for {name}: the paper's numbers", holds=row["found"], measured=measured, paper=told)
-        )
-    both = by["both"]
-    made.append(
+    found: dict[str, float | None] = {name: int(by[name]["found"]) for name in SETUPS}
+    for sites in (2, 3):
+        for column in ("n", "c"):
+            found |= {f"{name}_{column}{sites}": by[name][f"{column}_{sites}"] for name in SETUPS}
+    found |= {f"{name}_migration": by[name]["migration"] for name in SETUPS}
+    found["starts"] = by["both"]["starts"]
+    found["starts_with_moves_between_old"] = by["both"]["starts_with_moves_between_old"]
+    for column in ("n", "c"):
+        loads = sorted(float(load) for load in (by["communication"][f"{column}_loads_2"] or "").split("/") if load)
+        for which, place in (("least", 0), ("most", -1)):
+            found[f"{column}_{which}"] = loads[place] if loads else None
+    return found
+
+
+LINEAR = "computation is linear, as communication is"
+FIGURE = Figure(
+    name="gedik/1",
+    title="Toy example: eight keys on two, then three sites",
+    run=run,
+    plot=plot,
+    numbers=numbers,
+    by=("setup",),
+    claims=(
+        *(
+            Claim(
+                claim=f"optimized for {name}: an assignment has the paper's numbers",
+                paper=f"N=2: n {n2}, c {c2}; N=3: n {n3}, c {c3}" + (f"; migration {moved:g}" if moved else ""),
+                bands={name: exactly(1)},
+                shown=tuple(f"{name}_{shown}" for shown in ("n2", "c2", "n3", "c3", "migration")),
+                mutation=LINEAR,
+            )
+            for name, (n2, c2, n3, c3, moved) in SETUPS.items()
+        ),
         Claim(
             claim="balancing both can force migration between the two existing sites",
-            holds=both["starts_with_moves_between_old"] > 0,
-            measured=f"in {both['starts_with_moves_between_old']} of {both['starts']} assignments to start from",
             paper="needed from the one drawn",
-        )
-    )
-    loads = f"{by['communication']['n_loads_2']} and {by['communication']['c_loads_2']}"
-    made.append(
+            bands={"starts_with_moves_between_old": above(0)},
+            shown=("starts",),
+            mutation=LINEAR,
+        ),
         Claim(
             claim="loads of the first setup at N = 2 (communication and computation)",
-            holds=sorted(loads.replace(" and ", "/").split("/")) == sorted(["11", "11", "39", "35"]),
-            measured=loads,
             paper="11/11 and 39/35",
-        )
-    )
-    return made
-
-
-FIGURE = Figure(
-    name="gedik/1", title="Toy example: eight keys on two, then three sites", run=run, plot=plot, claims=claims
+            bands={"n_least": exactly(11), "n_most": exactly(11), "c_least": exactly(35), "c_most": exactly(39)},
+            mutation=LINEAR,
+        ),
+    ),
+    mutations={LINEAR: {"resources": "LLL"}},
 )

@@ -10,8 +10,8 @@ Every construction step adds one site, as a function depends on its predecessors
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from fluxen_lab.figures.figure import Row
 __all__ = [
     "ALGORITHMS",
     "CONSTRUCTIONS",
+    "KEY",
     "Setting",
     "chain",
     "frequencies",
@@ -49,6 +50,8 @@ __all__ = [
 
 CONSTRUCTIONS = ("scan", "redist", "readj")
 ALGORITHMS = ("uniform", "consistent", *CONSTRUCTIONS, "slotted")
+KEY = ("algorithm", "sites", "resources", "z", "sigma", "utility", "domain")
+"""Columns that tell the rows of `measure` apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,22 @@ class Setting:
     z: float = 1.0
     sigma: float = 0.1
     utility: Utility = "APM"
+    instead: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
+    """A mutation: by field, or "algorithm", what is used where something else was asked for and is told."""
+
+    def used(self, name: str, asked: Any) -> Any:
+        return self.instead.get(name, {}).get(asked, asked)
+
+    def resolved(self, algorithm: str) -> tuple[str, Setting]:
+        """The algorithm and the setting that are really used."""
+        swapped = self.instead.get("algorithm", {})
+        algorithm = swapped.get((algorithm, self.utility), swapped.get(algorithm, algorithm))
+        return algorithm, self.real()
+
+    def real(self) -> Setting:
+        """What is really used."""
+        known = {one.name for one in fields(self)} & set(self.instead)
+        return replace(self, instead={}, **{name: self.used(name, getattr(self, name)) for name in known})
 
     @property
     def delta(self) -> float:
@@ -73,6 +92,7 @@ class Setting:
 
 def make(name: str, setting: Setting, run: int) -> Partitioner:
     """The construction called ``name``; each run has its own hash seed."""
+    name, setting = setting.resolved(name)
     if name == "uniform":
         return UniformHash(seed=run)
     if name == "consistent":
@@ -88,11 +108,13 @@ def make(name: str, setting: Setting, run: int) -> Partitioner:
 
 def frequencies(setting: Setting, run: int) -> Frequencies:
     """What the sketch knows; its error is a tenth of the tracking threshold."""
+    setting = setting.real()
     return counted(setting.domain, setting.z, run, 0.1 * setting.delta)
 
 
 def chain(name: str, setting: Setting, run: int) -> Iterator[PartitioningFunction]:
     """The functions for 1, 2, ... up to the setting's number of sites, each built from the one before."""
+    name, setting = setting.resolved(name)
     partitioner, known = make(name, setting, run), frequencies(setting, run)
     function: PartitioningFunction | None = None
     first = setting.sites - 1 if name in ("uniform", "consistent") else 1  # these two have no memory
@@ -108,11 +130,12 @@ def measure(
 
     ``judge`` defaults to the resources built for, ``every`` to the last number of sites only.
     """
-    wanted = set(every) or {setting.sites}
-    share, keys = zipf(setting.domain, setting.z), key_hashes(setting.domain, run)
-    functions: Iterable[PartitioningFunction] = chain(name, setting, run)
-    if wanted != {setting.sites} and name in ("uniform", "consistent"):
-        functions = (make(name, setting, run).build(None, Frequencies(), n) for n in range(1, setting.sites + 1))
+    algorithm, real = setting.resolved(name)
+    wanted = set(every) or {real.sites}
+    share, keys = zipf(real.domain, real.z), key_hashes(real.domain, run)
+    functions: Iterable[PartitioningFunction] = chain(algorithm, real, run)
+    if wanted != {real.sites} and algorithm in ("uniform", "consistent"):
+        functions = (make(algorithm, real, run).build(None, Frequencies(), n) for n in range(1, real.sites + 1))
     rows: list[Row] = []
     before: PartitioningFunction | None = None
     places = None
@@ -122,13 +145,12 @@ def measure(
             places = function.lookup(keys)
             sites = (before.sites, function.sites)
             for letters in judge or (setting.resources,):
-                resources = Resources.of(letters)
+                resources = Resources.of(setting.used("resources", letters))
                 b = imbalance(places, share, function.sites, resources, alpha=setting.alpha)
                 m = migration(old, places, share, sites, resources)
                 rows.append(
                     {
                         "algorithm": name,
-                        "run": run,
                         "sites": function.sites,
                         "resources": letters,
                         "z": setting.z,

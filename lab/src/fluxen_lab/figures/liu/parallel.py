@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from fluxen.policies import LocalDisk, Static
+from functools import partial
+
+from fluxen.policies import LocalDisk, Random, Static
+from fluxen.policies.base import Policy
 from fluxen_lab.datagen.liu import Workload
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, above, at_least, at_most, exactly
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.liu.plots import over_time
-from fluxen_lab.figures.liu.trial import compared, trial
+from fluxen_lab.figures.liu.trial import HOUR, KEY, compared, memory_of, sized, told, trial
 
 __all__ = ["LARGE", "SMALL"]
 
@@ -19,40 +23,31 @@ LARGE_QUERY = Workload(
 NOISE = 1.5
 
 
-def _workload(options: RunOptions, workload: Workload) -> Workload:
-    return workload.scaled(float(options.params.get("scale", 1.0)))
-
-
 def run_small(options: RunOptions) -> list[Row]:
-    workload = _workload(options, SMALL_QUERY)
+    workload = sized(options, SMALL_QUERY)
+    memory = memory_of(options, workload, None)
     rows: list[Row] = []
     for sites in (1, 2, 3, 5):
-        rows += trial(options, f"{sites} sites", workload, sites=sites, policy=Static()).rows(f"M{sites}")
+        policy: Policy = Static() if memory is None else LocalDisk(unspill_below=0.0)
+        if sites > 1:
+            policy = options.policy("several", policy)
+        made = trial(options, f"{sites} sites", workload, sites=sites, memory=memory, policy=policy)
+        rows += made.rows(f"M{sites}")
     return rows
 
 
-def small_claims(rows: list[Row]) -> list[Claim]:
+def _small(rows: list[Row]) -> Numbers:
     results, busy = compared(rows, "results"), compared(rows, "busy_seconds")
-    per_site = {label: round(seconds / int(label[1:]), 4) for label, seconds in busy.items()}
-    return [
-        Claim(
-            claim="more sites than needed change nothing about the output",
-            holds=len(set(results.values())) == 1,
-            measured=results,
-            paper="negligible effect",
-        ),
-        Claim(
-            claim="and no site works longer for it",
-            holds=max(per_site.values()) <= NOISE * per_site["M1"],
-            measured={"working_seconds_per_site_and_batch": per_site},
-            paper="a slight drop at five",
-        ),
-    ]
+    return {
+        "results_apart": max(results.values()) - min(results.values()),
+        "most_work_over_one_site": max(busy.values()) / busy["M1"],
+        **{f"seconds_per_site, {label}": seconds / int(label[1:]) for label, seconds in busy.items()},
+    }
 
 
 def run_large(options: RunOptions) -> list[Row]:
-    workload = _workload(options, LARGE_QUERY)
-    memory = int(0.3 * workload.state_bytes)
+    workload = sized(options, LARGE_QUERY)
+    memory = memory_of(options, workload, 0.3)
     rows: list[Row] = []
     for sites in (1, 2, 3, 4, 5):
         policy = LocalDisk(unspill_below=0.0)
@@ -60,35 +55,80 @@ def run_large(options: RunOptions) -> list[Row]:
     return rows
 
 
-def large_claims(rows: list[Row]) -> list[Claim]:
+def _large(rows: list[Row]) -> Numbers:
     results, spills = compared(rows, "results"), compared(rows, "spills")
-    return [
-        Claim(
-            claim="what one site cannot hold runs better on two and three",
-            holds=results["M1"] < results["M2"] < results["M3"] <= results["M4"],
-            measured=results,
-            paper="one machine overflows after 25 minutes, two after 35",
-        ),
-        Claim(
-            claim="once the sites hold it, more of them do not help",
-            holds=spills["M4"] == spills["M5"] == 0 and results["M4"] == results["M5"],
-            measured={"spills": spills},
-            paper="M4 and M5 have almost the same throughput",
-        ),
-    ]
+    return {
+        "two_over_one": results["M2"] / results["M1"],
+        "three_over_two": results["M3"] / results["M2"],
+        "four_over_three": results["M4"] / results["M3"],
+        "spills_of_four": spills["M4"],
+        "spills_of_five": spills["M5"],
+        "five_less_four": results["M5"] - results["M4"],
+        **told(rows, "results", "spills"),
+    }
 
 
+SHORT_OF_MEMORY = "the sites have memory for a fifth of the state"
+RESTLESS = "half of the groups move at random after every batch"
+AMPLE = "one site can hold it"
+TOO_SMALL = "five sites cannot hold it"
+RUNS = tuple(f"M{sites}" for sites in (1, 2, 3, 4, 5))
 SMALL = Figure(
     name="liu05/6",
     title="Partitioning a small query",
     run=run_small,
     plot=over_time("A small query on one to five sites", "results", ylabel="results"),
-    claims=small_claims,
+    by=KEY,
+    numbers=_small,
+    claims=(
+        Claim(
+            claim="more sites than needed change nothing about the output",
+            paper="negligible effect",
+            bands={"results_apart": exactly(0)},
+            mutation=SHORT_OF_MEMORY,
+            each_seed=True,
+        ),
+        Claim(
+            claim=f"and the sites together hardly work longer for it (at most {NOISE:g} times)",
+            paper="a slight drop at five",
+            bands={"most_work_over_one_site": at_most(NOISE)},
+            mutation=RESTLESS,
+            shown=tuple(f"seconds_per_site, M{sites}" for sites in (1, 2, 3, 5)),
+        ),
+    ),
+    mutations={
+        SHORT_OF_MEMORY: {"memory_share": 0.2},
+        RESTLESS: {"policies": {"several": partial(Random, moves=PARTITIONS // 2)}},
+    },
+    seeds=3,
+    place="Spark",
+    emulated=HOUR,
 )
 LARGE = Figure(
     name="liu05/7",
     title="Partitioning a large query",
     run=run_large,
     plot=over_time("A query that one site cannot hold", "results", ylabel="results"),
-    claims=large_claims,
+    by=KEY,
+    numbers=_large,
+    claims=(
+        Claim(
+            claim="what one site cannot hold runs better on two and three",
+            paper="one machine overflows after 25 minutes, two after 35",
+            bands={"two_over_one": above(1), "three_over_two": above(1), "four_over_three": at_least(1)},
+            mutation=AMPLE,
+            shown=tuple(f"results, {label}" for label in RUNS),
+        ),
+        Claim(
+            claim="once the sites hold it, more of them do not help",
+            paper="M4 and M5 have almost the same throughput",
+            bands={"spills_of_four": exactly(0), "spills_of_five": exactly(0), "five_less_four": exactly(0)},
+            mutation=TOO_SMALL,
+            each_seed=True,
+        ),
+    ),
+    mutations={AMPLE: {"memory_share": 2.0}, TOO_SMALL: {"memory_share": 0.1}},
+    seeds=3,
+    place="Spark",
+    emulated=HOUR,
 )

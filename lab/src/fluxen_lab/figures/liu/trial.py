@@ -6,7 +6,7 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,12 @@ from fluxen_lab.datagen.liu import Workload
 from fluxen_lab.figures.figure import Row, RunOptions
 from fluxen_lab.figures.liu import local
 
-__all__ = ["Trial", "compared", "trial"]
+__all__ = ["HOUR", "KEY", "Trial", "compared", "memory_of", "sized", "told", "trial"]
+
+HOUR = "the papers' hour by a few dozen micro-batches of event time, its megabytes by shares of the state"
+"""What stands for something else in these figures."""
+KEY = ("run", "minute")
+"""Columns that tell the rows of one seed apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,17 @@ class Trial:
         return made
 
 
+def sized(options: RunOptions, workload: Workload) -> Workload:
+    """The workload with the seed of the run, with fewer batches if a test says so."""
+    return replace(workload.scaled(float(options.params.get("scale", 1.0))), seed=options.seed)
+
+
+def memory_of(options: RunOptions, workload: Workload, share: float | None) -> int | None:
+    """A site's memory as a share of the whole state, which a mutation may change; None is no limit."""
+    share = options.params.get("memory_share", share)
+    return None if share is None else int(share * workload.state_bytes)
+
+
 def trial(
     options: RunOptions,
     label: str,
@@ -151,3 +167,8 @@ def last(rows: Sequence[Row], label: str) -> Row:
 def compared(rows: Sequence[Row], column: str) -> dict[str, Any]:
     """A column's last value of every run."""
     return {label: last(rows, label)[column] for label in dict.fromkeys(row["run"] for row in rows)}
+
+
+def told(rows: Sequence[Row], *columns: str) -> dict[str, float | None]:
+    """Those numbers of every run, to be shown beside what is judged."""
+    return {f"{column}, {label}": value for column in columns for label, value in compared(rows, column).items()}

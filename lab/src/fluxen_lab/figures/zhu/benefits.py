@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from fluxen_lab.datagen.zhu import Workload
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, at_least, at_most, between, exactly
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.zhu.plots import lines
-from fluxen_lab.figures.zhu.trial import Setting, Trial, play_all
+from fluxen_lab.figures.zhu.trial import SERVED, UNCOUNTED, Setting, Trial, mutated, play_all
 
 __all__ = ["THROUGHPUT", "TUPLES"]
 
@@ -40,14 +41,8 @@ def settings(seed: int) -> list[Setting]:
     ]
 
 
-_played: dict[int, dict[str, Trial]] = {}
-"""by seed: Figures 7 and 8 are two views of the same runs"""
-
-
 def _run(options: RunOptions) -> list[Row]:
-    if options.seed not in _played:
-        _played[options.seed] = play_all(settings(options.seed), options)
-    trials = _played[options.seed]
+    trials = play_all(mutated(settings(options.seed), options), options)
     end = max(trial.done[-1].finished for trial in trials.values())
     return [row for trial in trials.values() for row in _rows(trial, end)]
 
@@ -57,14 +52,15 @@ def _rows(trial: Trial, end: float) -> list[Row]:
     return [
         {
             "setting": trial.setting.name,
+            "point": point,
             "second": round(float(second), 1),
             "output": round(trial.output(float(second))),
             "tuples": trial.tuples(float(second)) if second <= finished else None,
             "finished": round(finished, 1),
-            "results": sum(batch.results for batch in trial.done),
+            "results": trial.results,
             "moves": len(trial.moves()),
         }
-        for second in np.linspace(0, end, _POINTS)
+        for point, second in enumerate(np.linspace(0, end, _POINTS))
     ]
 
 
@@ -73,67 +69,33 @@ def _per_second(rows: list[Row]) -> dict[str, float]:
     return {row["setting"]: row["results"] / row["finished"] for row in rows}
 
 
-def _throughput_claims(rows: list[Row]) -> list[Claim]:
+def _throughput(rows: list[Row]) -> Numbers:
     rates = _per_second(rows)
-    ratio = {name: round(value / rates["No-Adapt"], 2) for name, value in rates.items()}
-    alone = (ratio["PTLB-only"], ratio["LM-only"])
-    same = {row["setting"]: row["results"] for row in rows}
-    return [
-        Claim(
-            claim="every setting yields the same results in the end",
-            holds=len(set(same.values())) == 1,
-            measured=same,
-            paper="implied",
-        ),
-        Claim(
-            claim="load balancing alone raises the throughput",
-            holds=alone[0] >= 1.3,
-            measured=alone[0],
-            paper="about 2",
-        ),
-        Claim(
-            claim="local optimization alone raises the throughput",
-            holds=alone[1] >= 1.3,
-            measured=alone[1],
-            paper="about 2",
-        ),
-        Claim(
-            claim="local optimization can be as effective as load balancing",
-            holds=alone[1] >= 0.75 * alone[0],
-            measured={"PTLB-only": alone[0], "LM-only": alone[1]},
-            paper="about equal",
-        ),
-        Claim(
-            claim="both together beat either alone clearly",
-            holds=ratio["LM-PTLB"] >= 1.25 * max(alone),
-            measured=ratio["LM-PTLB"],
-            paper="about 4.3",
-        ),
-    ]
+    ratio = {name: value / rates["No-Adapt"] for name, value in rates.items()}
+    results = {row["setting"]: row["results"] for row in rows}
+    return {
+        "results_apart": max(results.values()) - min(results.values()),
+        "balancing": ratio["PTLB-only"],
+        "optimizing": ratio["LM-only"],
+        "both": ratio["LM-PTLB"],
+        "optimizing_over_balancing": ratio["LM-only"] / ratio["PTLB-only"],
+        "both_over_better": ratio["LM-PTLB"] / max(ratio["PTLB-only"], ratio["LM-only"]),
+    }
 
 
-def _tuple_claims(rows: list[Row]) -> list[Claim]:
+def _tuples(rows: list[Row]) -> Numbers:
     # while every setting still has rows to process
     until = min(row["finished"] for row in rows)
     peak = {
         name: max(row["tuples"] for row in rows if row["setting"] == name and row["second"] <= until)
         for name in dict.fromkeys(row["setting"] for row in rows)
     }
-    with_plan, without = ("LM-only", "LM-PTLB"), ("No-Adapt", "PTLB-only")
-    return [
-        Claim(
-            claim="settings with local optimization hold clearly fewer tuples in the system than those without",
-            holds=max(peak[name] for name in with_plan) <= 0.85 * min(peak[name] for name in without),
-            measured=peak,
-            paper="much lower build-up",
-        ),
-        Claim(
-            claim="load balancing alone hardly lowers the build-up",
-            holds=peak["PTLB-only"] >= 0.8 * peak["No-Adapt"],
-            measured=round(peak["PTLB-only"] / peak["No-Adapt"], 2),
-            paper="about the same highest build-up",
-        ),
-    ]
+    optimizing, others = ("LM-only", "LM-PTLB"), ("No-Adapt", "PTLB-only")
+    return {
+        "optimizing_over_others": max(peak[name] for name in optimizing) / min(peak[name] for name in others),
+        "balancing_over_none": peak["PTLB-only"] / peak["No-Adapt"],
+        **{f"most tuples, {name}": most for name, most in peak.items()},
+    }
 
 
 def _plot_output(rows: list[Row], path: Path) -> None:
@@ -150,17 +112,87 @@ def _plot_tuples(rows: list[Row], path: Path) -> None:
     )  # fmt: skip
 
 
+NO_BALANCING = "no load balancing"
+NO_OPTIMIZING = "no local optimization"
+ALL_OPTIMIZE = "local optimization in place of load balancing"
+_NAMES = tuple(setting.name for setting in settings(1))
 THROUGHPUT = Figure(
     name="zhu/7",
     title="Accumulated throughput: no adaptation, balancing, local optimization, both",
     run=_run,
     plot=_plot_output,
-    claims=_throughput_claims,
+    by=("setting", "point"),
+    numbers=_throughput,
+    claims=(
+        Claim(
+            claim="every setting yields the same results in the end",
+            paper="implied",
+            bands={"results_apart": exactly(0)},
+            mutation=UNCOUNTED,
+            each_seed=True,
+        ),
+        Claim(
+            claim="load balancing alone raises the throughput",
+            paper="about 2",
+            bands={"balancing": at_least(1.3)},
+            mutation=NO_BALANCING,
+        ),
+        Claim(
+            claim="local optimization alone raises the throughput",
+            paper="about 2",
+            bands={"optimizing": at_least(1.3)},
+            mutation=NO_OPTIMIZING,
+        ),
+        Claim(
+            claim="local optimization can be as effective as load balancing",
+            paper="about equal",
+            bands={"optimizing_over_balancing": at_least(0.75)},
+            mutation=NO_OPTIMIZING,
+        ),
+        Claim(
+            claim="both together beat either alone clearly",
+            paper="about 4.3 times no adaptation",
+            bands={"both_over_better": at_least(1.25)},
+            shown=("both",),
+            mutation=NO_OPTIMIZING,
+        ),
+    ),
+    mutations={
+        UNCOUNTED: {"settings": {"": {"uncounted": True}}},
+        NO_BALANCING: {"settings": {"": {"balance": None}}},
+        NO_OPTIMIZING: {"settings": {"": {"replan": False}}},
+    },
+    seeds=5,
+    place="Spark",
+    emulated=SERVED,
 )
 TUPLES = Figure(
     name="zhu/8",
     title="Total tuples: no adaptation, balancing, local optimization, both",
     run=_run,
     plot=_plot_tuples,
-    claims=_tuple_claims,
+    by=("setting", "point"),
+    numbers=_tuples,
+    claims=(
+        Claim(
+            claim="settings with local optimization hold clearly fewer tuples in the system than those without",
+            paper="much lower build-up",
+            bands={"optimizing_over_others": at_most(0.85)},
+            shown=tuple(f"most tuples, {name}" for name in _NAMES),
+            mutation=NO_OPTIMIZING,
+        ),
+        Claim(
+            claim="load balancing alone hardly lowers the build-up",
+            paper="about the same highest build-up",
+            bands={"balancing_over_none": between(0.8, 1.2)},
+            mutation=ALL_OPTIMIZE,
+        ),
+    ),
+    mutations={
+        NO_OPTIMIZING: {"settings": {"": {"replan": False}}},
+        ALL_OPTIMIZE: {"settings": {"PTLB-only": {"balance": None, "replan": True}}},
+    },
+    seeds=5,
+    place="Spark",
+    emulated=SERVED,
 )

@@ -13,10 +13,13 @@ __all__ = ["MostToLeast"]
 
 
 class MostToLeast(Policy):
-    """From `start` on, while the largest site holds `imbalance` times the mean: moves half the difference."""
+    """From `start` on, while the largest site holds `imbalance` times the mean: moves half the difference.
 
-    def __init__(self, *, start: float, imbalance: float = 1.2, moves: int = 100) -> None:
-        self.start, self.imbalance, self.left = start, imbalance, moves
+    With `inverted` it moves as much the other way: what balancing is worth if it is wrong.
+    """
+
+    def __init__(self, *, start: float, imbalance: float = 1.2, moves: int = 100, inverted: bool = False) -> None:
+        self.start, self.imbalance, self.left, self.inverted = start, imbalance, moves, inverted
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
         held = stats.site_bytes
@@ -25,6 +28,8 @@ class MostToLeast(Policy):
         if now < self.start or self.left < 1 or under_way or held[most] < self.imbalance * held.mean():
             return ()
         amount = (held[most] - held[least]) / 2
+        if self.inverted:
+            most, least = least, most
         pgs, total = [], 0.0
         for row in np.flatnonzero((stats.placement == most) & (stats.bytes > 0) & ~stats.moving):
             if total + stats.bytes[row] <= amount:

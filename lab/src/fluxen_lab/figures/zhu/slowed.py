@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from fluxen_lab.datagen.zhu import Workload
-from fluxen_lab.figures.figure import Claim, Figure, Row, RunOptions
+from fluxen_lab.figures.claim import Claim, Numbers, above, at_most, below, exactly
+from fluxen_lab.figures.figure import Figure, Row, RunOptions
 from fluxen_lab.figures.zhu.plots import lines
-from fluxen_lab.figures.zhu.trial import Setting, play_all
+from fluxen_lab.figures.zhu.trial import SERVED, UNCOUNTED, Setting, mutated, play_all
 
 __all__ = ["FIGURE"]
 
@@ -47,7 +48,7 @@ def settings(seed: int) -> list[Setting]:
 
 
 def _run(options: RunOptions) -> list[Row]:
-    trials = play_all(settings(options.seed), options)
+    trials = play_all(mutated(settings(options.seed), options), options)
     end = max(trial.done[-1].finished for trial in trials.values())
     rows: list[Row] = []
     for name, trial in trials.items():
@@ -55,47 +56,31 @@ def _run(options: RunOptions) -> list[Row]:
         rows += [
             {
                 "setting": name,
+                "point": point,
                 "second": round(float(second), 1),
                 "output": round(trial.output(float(second)), 1),
                 "finished": round(trial.done[-1].finished, 2),
-                "results": sum(batch.results for batch in trial.done),
+                "results": trial.results,
                 "protocol": " ".join(chosen),
             }
-            for second in np.linspace(0, end, 80)
+            for point, second in enumerate(np.linspace(0, end, 80))
         ]
     return rows
 
 
-def _claims(rows: list[Row]) -> list[Claim]:
+def _numbers(rows: list[Row]) -> Numbers:
     finished = {row["setting"]: row["finished"] for row in rows}
     results = {row["setting"]: row["results"] for row in rows}
-    chosen = {row["setting"]: row["protocol"] for row in rows}
     output = {name: [row["output"] for row in rows if row["setting"] == name] for name in finished}
-    behind = min(p - m for p, m in zip(output["ptlb"], output["mslb"]))
-    ahead = max(p - m for p, m in zip(output["ptlb"], output["mslb"]))
-    return [
-        Claim(
-            claim="the results are the same", holds=len(set(results.values())) == 1, measured=results, paper="implied"
-        ),
-        Claim(
-            claim="after the move PTLB's output is ahead of MSLB's",
-            holds=ahead > 0 and behind >= -0.001 * max(output["ptlb"]),
-            measured={"most ahead": ahead, "most behind": behind, "of": results["ptlb"]},
-            paper="PTLB performs better after balancing starts",
-        ),
-        Claim(
-            claim="with PTLB everything is processed earlier",
-            holds=finished["ptlb"] < finished["mslb"],
-            measured=finished,
-            paper="PTLB wins",
-        ),
-        Claim(
-            claim="auto is at least as good as the better of the two",
-            holds=finished["auto"] <= (1 + NOISE) * min(finished["ptlb"], finished["mslb"]),
-            measured={"finished": finished["auto"], "chose": chosen["auto"]},
-            paper="not in the paper",
-        ),
-    ]
+    leads = [p - m for p, m in zip(output["ptlb"], output["mslb"])]
+    return {
+        "results_apart": max(results.values()) - min(results.values()),
+        "most_ahead": max(leads),
+        "most_behind_share": max(0.0, -min(leads)) / max(output["ptlb"]),
+        "finished_ptlb_over_mslb": finished["ptlb"] / finished["mslb"],
+        "finished_auto_over_better": finished["auto"] / min(finished["ptlb"], finished["mslb"]),
+        **{f"finished_{name}_s": second for name, second in finished.items()},
+    }
 
 
 def _plot(rows: list[Row], path: Path) -> None:
@@ -105,10 +90,50 @@ def _plot(rows: list[Row], path: Path) -> None:
     )  # fmt: skip
 
 
+EXCHANGED = "PTLB and MSLB exchanged"
+AUTO_MSLB = "auto replaced by MSLB"
 FIGURE = Figure(
     name="zhu/13",
     title="Large state and input that has just slowed down: PTLB against MSLB",
     run=_run,
     plot=_plot,
-    claims=_claims,
+    by=("setting", "point"),
+    numbers=_numbers,
+    claims=(
+        Claim(
+            claim="the results are the same",
+            paper="implied",
+            bands={"results_apart": exactly(0)},
+            mutation=UNCOUNTED,
+            each_seed=True,
+        ),
+        Claim(
+            claim="after the move PTLB's output is ahead of MSLB's",
+            paper="PTLB performs better after balancing starts",
+            bands={"most_ahead": above(0), "most_behind_share": at_most(0.001)},
+            mutation=EXCHANGED,
+        ),
+        Claim(
+            claim="with PTLB everything is processed earlier",
+            paper="PTLB wins",
+            bands={"finished_ptlb_over_mslb": below(1)},
+            shown=("finished_ptlb_s", "finished_mslb_s"),
+            mutation=EXCHANGED,
+        ),
+        Claim(
+            claim=f"auto is at least as good as the better of the two (within {NOISE:.0%})",
+            paper="not in the paper",
+            bands={"finished_auto_over_better": at_most(1 + NOISE)},
+            shown=("finished_auto_s",),
+            mutation=AUTO_MSLB,
+        ),
+    ),
+    mutations={
+        UNCOUNTED: {"settings": {"mslb": {"uncounted": True}}},
+        EXCHANGED: {"settings": {"ptlb": {"balance": "mslb"}, "mslb": {"balance": "ptlb"}}},
+        AUTO_MSLB: {"settings": {"auto": {"balance": "mslb"}}},
+    },
+    seeds=5,
+    place="Spark",
+    emulated=SERVED,
 )

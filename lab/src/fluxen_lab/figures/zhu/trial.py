@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,12 @@ from fluxen_lab.emulate.wrapped import wrapped
 from fluxen_lab.figures.figure import RunOptions
 from fluxen_lab.figures.zhu.policy import MostToLeast
 
-__all__ = ["Setting", "Trial", "play", "play_all"]
+__all__ = ["SERVED", "UNCOUNTED", "Setting", "Trial", "mutated", "play", "play_all"]
+
+SERVED = "the service time of sites, by waiting a 500th of it and adding it up on a clock of its own"
+"""What stands for something else in these figures."""
+UNCOUNTED = "the results of one batch are not counted"
+"""A mutation: what an adaptation that loses results would look like."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,10 @@ class Setting:
     replan: bool = False
     replan_sites: tuple[int, ...] | None = None
     """the sites that may re-plan, None for all"""
+    inverted: bool = False
+    """whether load moves to the site that has the most"""
+    uncounted: bool = False
+    """whether the results of the batch that has most are left out"""
 
 
 class _Only(Optimizer):
@@ -59,12 +68,13 @@ class Trial:
     done: list[Done]
     events: list[Json]
 
-    def results_by(self, second: float) -> int:
-        """Results of the batches that were done by then."""
-        return sum(batch.results for batch in self.done if batch.finished <= second)
+    @property
+    def results(self) -> int:
+        results = [batch.results for batch in self.done]
+        return sum(results) - (max(results) if self.setting.uncounted else 0)
 
     def output(self, second: float) -> float:
-        """As `results_by`, a batch under way counting by the share of its service that has passed."""
+        """Results by then, a batch under way counting by the share of its service that has passed."""
         total, before = 0.0, 0.0
         for batch in self.done:
             start = max(before, batch.arrived)
@@ -142,7 +152,7 @@ def _query(streams: dict[str, Any], setting: Setting) -> Any:
     query = join(streams, on="k", time="ts", between=between, plan="tree")
     optimizer = _Only(costs=COSTS, cooldown=5.0)
     optimizer.sites = setting.replan_sites if setting.replan else ()
-    policy = Static() if setting.balance is None else MostToLeast(start=setting.balance_from, moves=setting.moves)
+    policy = Static() if setting.balance is None else _balancing(setting)
     return wrapped(query, lambda inner: Served(operator=inner, service=setting.service)).adapt(
         sites=setting.sites,
         partitions=PARTITIONS,
@@ -151,6 +161,21 @@ def _query(streams: dict[str, Any], setting: Setting) -> Any:
         move_protocol=setting.balance or "auto",
         replan=optimizer,
     )
+
+
+def _balancing(setting: Setting) -> MostToLeast:
+    return MostToLeast(start=setting.balance_from, moves=setting.moves, inverted=setting.inverted)
+
+
+def mutated(settings: Sequence[Setting], options: RunOptions) -> list[Setting]:
+    """The settings with what a mutation changes of them, by name; "" stands for all that adapt."""
+    changes = options.params.get("settings", {})
+    found = []
+    for setting in settings:
+        adapts = setting.balance is not None or setting.replan
+        change = {**(changes.get("", {}) if adapts else {}), **changes.get(setting.name, {})}
+        found.append(replace(setting, **change))
+    return found
 
 
 def _fetched(events: list[Json]) -> dict[tuple[int, int], float]:
