@@ -10,10 +10,11 @@ still runs and knows which one it is. Spark builds this layout in `fluxen.spark.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluxen.arrays import Ints
 from fluxen.errors import FluxenError
@@ -21,6 +22,28 @@ from fluxen.operators.base import EMIT_ROWS, Input
 from fluxen.state.segment import H2, H, T
 
 IN, WEIGHT = "_in", "_n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hops:
+    """Overlapping windows. A row travels once, with the last of its windows, and is in those before that, too."""
+
+    count: int
+    slide: int
+    """how far apart windows start, in microseconds"""
+    end: str
+    """the column that holds the window's end, in microseconds"""
+    window: str | None = None
+    """the column that holds the window itself, a struct of start and end"""
+
+    def spread(self, rows: Input) -> Input:
+        """Each row once for every window it is in."""
+        every = rows.take(np.repeat(np.arange(len(rows.h)), self.count))
+        back = pa.array(np.tile(np.arange(self.count) * self.slide, len(rows.h)))
+        table = _set(every.table, self.end, pc.subtract(every.table.column(self.end), back))
+        if self.window is not None:
+            table = _set(table, self.window, _earlier(table.column(self.window).combine_chunks(), back))
+        return replace(every, table=table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +55,7 @@ class Wire:
     exact: bool
     """one 64-bit hash determines the key, so there is no second one"""
     weighted: bool = False
+    hops: Hops | None = None
 
 
 def assign_slots(types: list[list[tuple[str, str]]]) -> tuple[list[list[tuple[str, str]]], dict[str, str]]:
@@ -85,6 +109,8 @@ def decode(wire: Wire, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, l
                 hidden.get(number),
             )
         )
+    if wire.hops is not None:
+        inputs = [wire.hops.spread(rows) for rows in inputs]
     return _marked(source[source < 0]), inputs
 
 
@@ -118,6 +144,16 @@ def _stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _stored_field(part: pa.Field) -> pa.Field:
     return part.with_type(stored_type(part.type))
+
+
+def _set(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, column)
+
+
+def _earlier(windows: pa.StructArray, back: pa.Array) -> pa.StructArray:
+    fields = [windows.type.field(at) for at in range(windows.type.num_fields)]
+    moved = [pc.subtract(windows.field(at).cast(pa.int64()), back).cast(one.type) for at, one in enumerate(fields)]
+    return pa.StructArray.from_arrays(moved, fields=fields, mask=pc.is_null(windows))
 
 
 def rechunk(table: pa.Table) -> list[pa.RecordBatch]:

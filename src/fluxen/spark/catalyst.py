@@ -174,5 +174,19 @@ class Maker:
             return self._logical.LocalRelation(output, empty, streaming)
         return self._logical.LocalRelation(output, empty, streaming, self._none)
 
+    def first_row(self, expand: Any) -> Any:
+        """An Expand that makes only the first of the rows that it makes of one."""
+        return self._logical.Expand(self.sequence([expand.projections().apply(0)]), expand.output(), expand.child())
+
+    def computed(self, expression: Any, moment: int) -> Any:
+        """What an expression is where the timestamps that it reads are this one, in microseconds."""
+        return self._at(expression, moment).eval(None)
+
+    def _at(self, expression: Any, moment: int) -> Any:
+        if is_attribute(expression):
+            return self._expressions.Literal(moment, expression.dataType())
+        children = items(expression.children())
+        return self.with_children(expression, [self._at(one, moment) for one in children]) if children else expression
+
     def with_children(self, node: Any, children: Sequence[Any]) -> Any:
         return node.withNewChildren(self.sequence(children))

@@ -10,6 +10,7 @@ from fluxen.operators.aggregate.sessions import NAME
 from fluxen.operators.aggregate.windowed import Emit
 from fluxen.spark.catalyst import Maker, event_timed, is_attribute, items, optional
 from fluxen.spark.compile.closing import check_times, clock_of, some_time
+from fluxen.spark.compile.hops import hopping
 from fluxen.spark.compile.moments import session_of
 from fluxen.spark.compile.pieces import Names, Piece
 from fluxen.spark.compile.refusals import check_repeatable, refused
@@ -101,10 +102,18 @@ class _Stage:
             return AggregateWords(by=by, time=None if time is None else self._read(time), compiled=True)
         clock = clock_of(self.node, self.below, closing[0])
         self.below = clock.piece
+        time = self._read(clock.time)
+        hops = None
+        if is_attribute(closing[0]) and self.below.stage is None:
+            others = [one for one, _ in self.columns if not one.semanticEquals(closing[0])]
+            hops = hopping(self.below, closing[0], others)
+        if hops is not None:
+            self.below = hops.piece
         return AggregateWords(
             by=by,
-            time=self._read(clock.time),
+            time=time,
             closes=closing[2],
+            hops=None if hops is None else (hops.count, hops.slide),
             emit=emit,
             lateness=clock.lateness,
             compiled=True,

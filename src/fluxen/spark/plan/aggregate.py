@@ -22,7 +22,7 @@ from fluxen.operators.aggregate.running import Running
 from fluxen.operators.aggregate.sessions import NAME, Sessions
 from fluxen.operators.aggregate.windowed import Emit, W, Windowed, Windows
 from fluxen.operators.base import Operator
-from fluxen.site.wire import Wire
+from fluxen.site.wire import Hops, Wire
 from fluxen.spark.plan.base import (
     Given,
     Keys,
@@ -36,7 +36,14 @@ from fluxen.spark.plan.base import (
     time_or_first,
     time_type,
 )
-from fluxen.spark.plan.closing import closing_field, closing_hashes, closing_time, with_ends, with_session_ends
+from fluxen.spark.plan.closing import (
+    closing_field,
+    closing_hashes,
+    closing_time,
+    hops_of,
+    with_ends,
+    with_session_ends,
+)
 from fluxen.spark.plan.layout import Travelling, field, key_hashes, lay_out, quoted
 from fluxen.spark.plan.partials import measures, partials, result_spark_type
 from fluxen.spark.plan.sources import lateness_of
@@ -59,6 +66,8 @@ class AggregateWords:
     the input"""
     lateness: Length | None = None
     ttl: Length | None = None
+    hops: tuple[int, int] | None = None
+    """not a user's word: `closes` is the last of so many windows, which start so many microseconds apart"""
     compiled: bool = False
     """the words come from a plan that Spark has analysed: a watermark that nothing goes by is nobody's slip"""
 
@@ -227,7 +236,11 @@ def _combining_stage(words: _Checked) -> StagePlan:
             return with_session_ends(rows, gap)
         return rows if windows is None else with_ends(rows, windows)
 
-    combining = functools.partial(partials, group=[*keys, W] if ending else keys, measured=measured)
+    hops = hops_of(windows)
+    if words.words.hops is not None:
+        count, slide = words.words.hops
+        hops = Hops(count=count, slide=slide, end=W, window=closes)
+    combining = functools.partial(partials, group=[*keys, W] if ending else keys, measured=measured, hops=hops)
     wire = Wire(inputs=(), exact=True)  # the partial aggregates have their own
     fields += words.value_fields
     operator = _operator(words)

@@ -14,22 +14,28 @@ from pyspark.sql import types as st
 from fluxen.arrays import MAX_TIME, MIN_TIME
 from fluxen.errors import QueryError
 from fluxen.operators.aggregate.windowed import W, Windows
+from fluxen.site.wire import Hops
 from fluxen.spark.plan.layout import field, hashable, key_hashes, micros, quoted
 from fluxen.state.segment import T
 
-__all__ = ["closing_field", "closing_hashes", "closing_time", "with_ends", "with_session_ends"]
+__all__ = ["closing_field", "closing_hashes", "closing_time", "hops_of", "with_ends", "with_session_ends"]
 
 _STAMPS = (st.TimestampType, st.TimestampNTZType)
 
 
 def with_ends(rows: DataFrame, windows: Windows) -> DataFrame:
-    """Rows with the end of their window; of windows that overlap, each row once for every window it is in."""
+    """Rows with the end of their last window; once for every window where the sites cannot tell the others from it."""
     size, slide = windows.size, windows.slide
-    timed = rows.where(F.col(T) > MIN_TIME)
-    if slide == size:
-        return timed.withColumn(W, F.expr(f"({T} div {size}L + if({T} % {size}L < 0, 0L, 1L)) * {size}L"))
     last = f"({T} div {slide}L - if({T} % {slide}L < 0, 1L, 0L)) * {slide}L + {size}L"
-    return timed.withColumn(W, F.expr(f"explode(sequence({last}, {T} + 1L, -{slide}L))"))
+    every = last if size % slide == 0 else f"explode(sequence({last}, {T} + 1L, -{slide}L))"
+    return rows.where(F.col(T) > MIN_TIME).withColumn(W, F.expr(every))
+
+
+def hops_of(windows: Windows | None) -> Hops | None:
+    """The windows of a row that do not travel, where `with_ends` has left them out."""
+    if windows is None or windows.size == windows.slide or windows.size % windows.slide:
+        return None
+    return Hops(count=windows.size // windows.slide, slide=windows.slide, end=W)
 
 
 def with_session_ends(rows: DataFrame, gap: int) -> DataFrame:

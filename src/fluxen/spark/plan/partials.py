@@ -16,7 +16,7 @@ from pyspark.sql import types as st
 from fluxen.errors import QueryError
 from fluxen.operators.aggregate.functions import Aggregate
 from fluxen.operators.aggregate.measures import MOMENTS, Measure, measure
-from fluxen.site.wire import IN, WEIGHT, Wire, assign_slots
+from fluxen.site.wire import IN, WEIGHT, Hops, Wire, assign_slots
 from fluxen.spark.plan.layout import field, one_zero, quoted
 from fluxen.spark.plan.types import arrow_type, spark_type
 from fluxen.state.segment import H2, H, T
@@ -154,7 +154,9 @@ class Partials:
         return df.groupBy(*self.grouping).agg(*self.combined) if combine else df.select(*self.singles)
 
 
-def partials(template: DataFrame, group: Sequence[str], measured: Sequence[Measure]) -> Partials:
+def partials(
+    template: DataFrame, group: Sequence[str], measured: Sequence[Measure], hops: Hops | None = None
+) -> Partials:
     """How to turn rows like those of `template`, with hashes and time, into partial aggregates per `group`."""
     made = [column for measure in measured for column in parts(measure)]
     columns = [template.schema[name] for name in group] + template.groupBy().agg(*made).schema.fields
@@ -169,7 +171,7 @@ def partials(template: DataFrame, group: Sequence[str], measured: Sequence[Measu
     alone = [column for measure in measured for column in single(measure)]
     typed = columns[len(group) :]
     return Partials(
-        wire=Wire(inputs=(tuple(placed[0]),), exact=len(hashed) == 1, weighted=True),
+        wire=Wire(inputs=(tuple(placed[0]),), exact=len(hashed) == 1, weighted=True, hops=hops),
         grouping=(F.spark_partition_id().alias(_TASK), *keys),
         combined=(
             F.lit(0).alias(IN),
