@@ -61,6 +61,14 @@ QUERIES = {
     "totals of a window, beside it": """
         SELECT w, s, k, count(*) AS n, grouping_id() AS g FROM (SELECT *, window(ts, '10 seconds') AS w FROM a)
         GROUP BY w, ROLLUP (s, k)""",
+    "windows of rows, joined": """
+        SELECT x.k, x.w, x.n, y.n AS m FROM (SELECT *, window(ts, '5 seconds') AS w FROM a) x
+        JOIN (SELECT *, window(ts, '5 seconds') AS w FROM b) y ON x.k = y.k AND x.w = y.w""",
+    "overlapping windows of rows, with those that have no partner": """
+        SELECT w, count(*) AS n, count(m) AS m FROM (SELECT x.w, y.n AS m
+        FROM (SELECT k, window(ts, '5 seconds', '2 seconds') AS w FROM a) x
+        LEFT JOIN (SELECT k, n, window(ts, '5 seconds', '2 seconds') AS w FROM b) y ON x.k = y.k AND x.w = y.w)
+        GROUP BY w""",
     "names that clash when put together": """
         SELECT x.a_b, x_a.b FROM (SELECT k, n AS a_b, ts FROM a) x JOIN (SELECT k, n AS b, ts FROM b) x_a
         ON x.k = x_a.k AND x.ts BETWEEN x_a.ts AND x_a.ts + INTERVAL 2 SECONDS""",
@@ -111,6 +119,9 @@ REFUSED = {
     "SELECT a.k, count(*) AS n FROM a FULL JOIN t ON t.k = a.k GROUP BY a.k": "static table",
     """SELECT a.n FROM a JOIN b ON a.k = b.k AND a.ts = b.ts
     AND a.ts + make_dt_interval(0, 0, 0, b.n) < current_timestamp()""": "current_timestamp",
+    """SELECT x.k FROM (SELECT k, count(*) AS n FROM a GROUP BY k) x
+    JOIN (SELECT k FROM t WHERE ts < current_timestamp()) y ON x.k = y.k""": "current_timestamp",
+    "SELECT k, count(*) + (SELECT max(r) FROM (SELECT rand() AS r FROM t)) AS n FROM a GROUP BY k": "rand",
 }
 
 

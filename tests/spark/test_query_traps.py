@@ -224,13 +224,15 @@ def test_zeros_of_both_signs_and_nan_are_keys_and_stay_as_they_are(same):
     "sql",
     [
         "SELECT string(z) AS z, string(c.z) AS y, count(*) AS n FROM {} GROUP BY z, c, window(ts, '1 second')",
+        "SELECT string(z) AS z, string(l[0]) AS y FROM (SELECT DISTINCT z, array(z) AS l, n FROM {})",
     ],
 )
 def test_zeros_of_both_signs_are_one_group_and_it_is_called_zero(same, sql):
     """Groups of one row each, which the JVM does not put together, as well as those of several."""
     tables = [rows((1, 1), (2, 2), (2.5, 1)), rows((3, 1), (4, 2))]
-    odd = "(SELECT *, struct(z) AS c FROM (SELECT *, if(k = 1, -1, 1) * 0.0D AS z FROM a))"
-    same({"a": tables}, sql.format(odd))
+    signs = [pa.array([-0.0 if k == 1 else 0.0 for k in one["k"].to_pylist()]) for one in tables]
+    signed = [one.append_column("z", sign) for one, sign in zip(tables, signs)]
+    same({"a": signed}, sql.format("(SELECT *, struct(z) AS c FROM a)"))
 
 
 def test_two_functions_of_one_name_are_two_keys(same):
@@ -330,6 +332,9 @@ REFUSED = {
     "GROUP BY 1, 2": r"put withWatermark\(\) on that column",
     f"SELECT window(t, '1 hour') AS w, count(*) AS n FROM {LEFT_AND_CAME} GROUP BY 1": "a watermark in all its parts",
     f"SELECT c.ts, count(*) AS n FROM (SELECT struct(a.ts) AS c FROM a JOIN b ON {BOTH}) GROUP BY c.ts": "grouping by",
+    """SELECT w, count(*) AS n FROM (SELECT window(ts, '1 hour') AS w FROM a
+    UNION ALL SELECT window(ts, '2 hours') FROM b) GROUP BY w""": "make windows of it above",
+    "SELECT * FROM (SELECT window(ts, '1 hour') AS w, k, n FROM a) PIVOT (sum(n) FOR k IN (1, 2))": "FILTER",
     "SELECT k, n FROM a UNION ALL SELECT 1, 2": "read the table as a stream",
     "SELECT k, count(*) AS n FROM (SELECT k FROM a UNION ALL SELECT 1) GROUP BY k": "read the table as a stream",
     "SELECT *, row_number() OVER (PARTITION BY k ORDER BY ts) AS r FROM a": "a filter such as rn <= 10",
@@ -340,6 +345,12 @@ REFUSED = {
         r"window\(ts, '1 minute'\), ROLLUP"
     ),
 }
+
+
+def test_one_watermark_above_another_is_refused(spark, views):
+    twice = views({"a": [rows((1, 1))]}, {}, streaming=True)["a"].withWatermark("ts", "1 hour")
+    with pytest.raises(QueryError, match="ts has one already"):
+        fx.query(twice.groupBy("k").count())
 
 
 def test_functions_of_whole_groups_say_what_to_write_instead(spark, views):

@@ -103,6 +103,23 @@ def test_rows_below_with_watermark_do_not_count(spark, drain, collected):
     assert marks(run)[-1] == [1]
 
 
+@pytest.mark.parametrize(
+    "above",
+    [
+        lambda rows: rows.where("k = 1 AND ts < timestamp'1970-01-01 00:00:10'").groupBy(F.window("ts", "5 seconds")),
+        lambda rows: rows.where("k = 1").groupBy(F.window("ts", "5 seconds", "3 seconds")),
+        lambda rows: rows.withColumn("e", F.explode(F.expr("filter(array(k), x -> x = 1)"))).groupBy("e", "ts"),
+        lambda rows: rows.join(rows.sparkSession.range(2).toDF("k"), "k").groupBy("k", F.window("ts", "5 seconds")),
+    ],
+    ids=["a filter on the time", "hopping windows", "explode", "a static table"],
+)
+def test_all_rows_that_with_watermark_was_put_on_count_whatever_is_above(spark, drain, collected, above):
+    stream = feed(spark, BATCHES).withWatermark("ts", "0 seconds")
+    run = drain(fx.query(above(stream).agg(F.count("v").alias("n"))).adapt(sites=2, partitions=8), collected)
+    assert marks(run)[-1] == [50]
+    assert [row["n"] for row in collected.rows] in ([1], [1, 1])
+
+
 def test_with_watermark_is_never_ignored(spark):
     stream = feed(spark, BATCHES).withColumn("ts2", F.col("ts")).withWatermark("ts2", "10 seconds")
     with pytest.raises(QueryError, match="'ts2', but its time is 'ts'; pass time='ts2'"):

@@ -139,6 +139,11 @@ class Maker:
         some = jvm(self.spark).scala.Option.apply(condition)
         return self._logical.Join(join.left(), join.right(), join.joinType(), some, join.hint())
 
+    def one_zero(self, expression: Any) -> Any:
+        """An expression with 0.0 for -0.0, as Spark has what it groups by or what is distinct."""
+        rule = getattr(jvm(self.spark).org.apache.spark.sql.catalyst.optimizer, "NormalizeFloatingNumbers$")
+        return getattr(rule, "MODULE$").normalize(expression)
+
     def only(self, condition: Any, expression: Any) -> Any:
         """An expression where a condition holds, and null elsewhere."""
         return self._expressions.If(condition, expression, self._expressions.Literal(None, expression.dataType()))

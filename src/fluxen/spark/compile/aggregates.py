@@ -183,6 +183,8 @@ class _Stage:
                 "a value that is too large ends a query here; use the function without try_, of a type with more room",
             )
         kind = _KINDS.get(called)
+        if called == "PivotFirst":
+            raise refused("PIVOT", self.node, "write each column as an aggregate with FILTER (WHERE ...)")
         if kind is None:
             name = "an aggregate function in Python" if called == "PythonUDAF" else f"{function.prettyName()}()"
             raise refused(name, expression, f"there are {', '.join(KINDS)}")

@@ -9,10 +9,10 @@ from typing import Any
 
 from fluxen.operators.join.matching import AllOf, Matching
 from fluxen.operators.join.outer import preserved
-from fluxen.spark.catalyst import Maker, identifier, identifiers, is_attribute, items
+from fluxen.spark.catalyst import DELAY, Maker, identifier, identifiers, is_attribute, items
 from fluxen.spark.compile.closing import check_times
 from fluxen.spark.compile.conditions import KeyClass, key_classes, matching_of, sides
-from fluxen.spark.compile.moments import Distance, Moments
+from fluxen.spark.compile.moments import Distance, Moments, window_size
 from fluxen.spark.compile.pieces import Names, Piece, struct_end
 from fluxen.spark.compile.refusals import check_repeatable, refused
 from fluxen.spark.plan.join import MAX_INPUTS, JoinWords, join_stage
@@ -113,6 +113,8 @@ class _Input:
     time: str | None = None
     window: Any = None
     """the column whose ends are the event times, if these are of windows"""
+    lateness: str | None = None
+    """of windows that a source's rows were given: how far their ends may be behind the latest one"""
 
     def add(self, expression: Any, wanted: str) -> str:
         name = self.names.new(wanted)
@@ -196,6 +198,8 @@ class _Stage:
             found = one.piece.end(attribute)
             if found is None:
                 raise refused(f"a join by {attribute.sql()}", self.node, "keep the window itself among the columns")
+            if one.piece.stage is None:
+                one.lateness = self._behind(one.piece, attribute)
             one.piece, end = found
             one.window = attribute
             return one.add(end, f"{attribute.name()}_end")
@@ -205,6 +209,13 @@ class _Stage:
         name = one.add(attribute, attribute.name())
         one.by_id[number] = name
         return name
+
+    def _behind(self, piece: Piece, window: Any) -> str:
+        """A row's window ends after its time, but no later than it is long."""
+        size = window_size(piece, identifier(window))
+        if size is None:
+            raise refused(f"a join by {window.sql()}", self.node, "nothing says how long it is; join by its event time")
+        return f"{int(window.metadata().getLong(DELAY)) * 1000 + size} microseconds"
 
     def _bound(self, distance: Distance, bases: Sequence[Base]) -> bool:
         """Take a bound into account, if it is about the inputs' event times."""
@@ -272,7 +283,7 @@ class _Stage:
             time={one.name: str(one.time) for one in self.inputs} if timed else None,
             within=None,
             between=self._between() or None,
-            lateness=None,
+            lateness={one.name: one.lateness for one in self.inputs if one.lateness is not None} or None,
             idle=None,
             plan="mjoin",
             ttl=None,

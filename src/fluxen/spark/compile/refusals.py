@@ -35,11 +35,11 @@ _INSTEAD = {
     "MapGroups": "its groups are those of one batch; aggregate, or write it as fx.stateful()",
     "Intersect": "write it as a left semi join with event-time bounds",
     "Except": "write it as a left anti join with event-time bounds",
-    "Pivot": "write each column as an aggregate with FILTER (WHERE ...)",
     "Sample": "sample the source, or keep rows by a hash of their key",
     "Window": "of window functions there is row_number(), with a filter such as rn <= 10 on it",
 }
 _NOW = {"current_timestamp", "now", "current_date", "curdate", "localtimestamp", "current_time"}
+_SUBQUERIES = {"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"}
 _KEPT = {"INNER": (0, 1), "CROSS": (0, 1), "RIGHT OUTER": (1,)}
 _KEPT |= dict.fromkeys(("LEFT OUTER", "LEFT SEMI", "LEFT ANTI"), (0,))
 """Per kind of join, the sides that may be the stream where the other one is a static table."""
@@ -64,10 +64,22 @@ def check_source(plan: Any) -> None:
     name = str(plan.nodeName())
     if plan.isStreaming() and name in _INSTEAD:
         raise refused(_shown(plan), plan, _INSTEAD[name])
+    if name == "EventTimeWatermark" and (below := _marked(items(plan.children()))) is not None:
+        raise refused("withWatermark() above another one", plan, f"{below} has one already; leave one of them out")
     check_static(plan)
     check_union(plan)
     for child in items(plan.children()):
         check_source(child)
+
+
+def _marked(plans: list[Any]) -> str | None:
+    """The column that withWatermark() was put on in one of these plans."""
+    for plan in plans:
+        if plan.nodeName() == "EventTimeWatermark":
+            return str(plan.eventTime().sql())
+        if (found := _marked(items(plan.children()))) is not None:
+            return found
+    return None
 
 
 def unknown(node: Any) -> QueryError:
@@ -107,11 +119,24 @@ def check_between(node: Any) -> None:
         raise refused(f"{name} above a stateful operator", node, "do it in the sink, or in a query of its own")
     for expression in items(node.expressions()):
         check_repeatable(expression)
+    for child in items(node.children()):
+        if not child.isStreaming():
+            _check_table(child)
+
+
+def _check_table(plan: Any) -> None:
+    """Raise unless a static table that results are put together with is the same when a batch is delivered again."""
+    for expression in items(plan.expressions()):
+        check_repeatable(expression)
+    for child in items(plan.children()):
+        _check_table(child)
 
 
 def check_repeatable(expression: Any) -> None:
     """Raise for what gives another value when a batch is delivered again."""
     for one in every_expression(expression):
+        if one.nodeName() in _SUBQUERIES:
+            _check_table(one.plan())
         name = str(one.prettyName())
         random = not one.deterministic() and all(part.deterministic() for part in items(one.children()))
         if name in _NOW or random:

@@ -31,20 +31,27 @@ _DIRECTIONS = {
 class _Columns:
     """A piece's columns on their way through a stage that gives them back."""
 
-    def __init__(self, node: Any, piece: Piece, needed: set[int]) -> None:
+    def __init__(self, node: Any, piece: Piece, needed: set[int], *, as_group: bool = False) -> None:
         self.node, self.piece = node, piece
         self.names = Names()
         self.columns: list[tuple[Any, str]] = []
         self.returned: list[tuple[str, Any]] = []
+        self._as_group = as_group
+        """whether Spark makes a group of equal rows, and has 0.0 for -0.0 in them"""
         for attribute in piece.output:
             if identifier(attribute) in needed:
-                self.returned.append((self.read(attribute), attribute))
+                self.returned.append((self.name(attribute), attribute))
 
-    def read(self, expression: Any) -> str:
+    def name(self, attribute: Any) -> str:
+        """What a column that the stage gives back is called in it."""
+        one = self.piece.maker.one_zero(attribute) if self._as_group else attribute
+        return self.read(one, str(attribute.name()))
+
+    def read(self, expression: Any, wanted: str | None = None) -> str:
         for known, name in self.columns:
             if known.semanticEquals(expression):
                 return name
-        name = self.names.new(expression.name() if is_attribute(expression) else expression.sql())
+        name = self.names.new(wanted or (expression.name() if is_attribute(expression) else expression.sql()))
         self.columns.append((expression, name))
         return name
 
@@ -61,8 +68,8 @@ def deduplicated(node: Any, piece: Piece, needed: set[int]) -> Piece:
     """Distinct, dropDuplicates() and dropDuplicatesWithinWatermark()."""
     kind = str(node.nodeName())
     keys = items(node.output() if kind == "Distinct" else node.keys())
-    columns = _Columns(node, piece, needed | {identifier(key) for key in keys})
-    by = [columns.read(key) for key in keys]
+    columns = _Columns(node, piece, needed | {identifier(key) for key in keys}, as_group=kind == "Distinct")
+    by = [columns.name(key) for key in keys]
     expiry: Expiry = "never"
     time, delay, closing = some_time(piece), None, None
     if kind == "DeduplicateWithinWatermark":
@@ -198,6 +205,8 @@ def _common_time(
     for name, above, below in sorted(columns, key=lambda column: struct_end(column[1])):
         if not all(piece.timed(one) for piece, one in zip(pieces, below)):
             continue
+        if struct_end(above) and any(piece.stage is None for piece in pieces):
+            continue  # a source's watermark is that of the times its windows were made of
         if not struct_end(above):
             return _Common(name), {}
         found = [piece.end(one) for piece, one in zip(pieces, below)]

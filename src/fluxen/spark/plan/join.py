@@ -236,6 +236,8 @@ def _lateness(side: _Side, words: JoinWords) -> int:
     given = words.lateness
     if words.compiled and (side.time is None or side.fed):
         return 0
+    if words.compiled and isinstance(given, Mapping) and side.name in given:
+        return microseconds(given[side.name], f"lateness of {side.name!r}")
     marked = any(DELAY in found.metadata for found in side.df.schema.fields)
     left_out = isinstance(given, Mapping) and side.name not in given and marked
     stated = None if left_out else _each(given, side.name, "lateness")

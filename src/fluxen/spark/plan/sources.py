@@ -4,8 +4,9 @@ A filter that lets few rows through must not hold the watermark back, so the lat
 observes it (`DataFrame.observe`) while the batch runs. That costs a little per row and is done only where there is such
 a filter. The plan is walked and rebuilt through Py4J: projections, aliases and views are passed, renamed columns are
 followed, and so is one expression that computes the time. A filter on the time itself says which times are to be
-believed, and `withWatermark()` says where to look: nothing below them counts. Where a plan has another shape (a union,
-a join with a static table) the rows that reach the sites count, as without filters.
+believed: nothing below it counts. Where a plan has another shape (a union, a join with a static table) the rows that
+reach the sites count, as without filters. `withWatermark()` says where to look, whatever is done with the rows above:
+the times of the rows it was put on count, all of them and no others.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from fluxen.spark.catalyst import (
 )
 from fluxen.spark.plan.layout import field
 
-_PASSED = ("Project", "Filter", "SubqueryAlias", "View")
+_KEEPING = ("Project", "SubqueryAlias", "View")
+_PASSED = (*_KEEPING, "Filter")
 _ROW_BY_ROW = (*_PASSED, "Generate")
 
 
@@ -161,7 +163,8 @@ def watched(df: DataFrame, time: str | None, name: str) -> Watched | None:
     if time is None:
         return None
     spark, plan = df.sparkSession, plan_of(df)
-    found = _below_filters(plan, next(a for a in items(plan.output()) if a.name() == time))
+    attribute = next(a for a in items(plan.output()) if a.name() == time)
+    found = _below_watermark(plan) if event_timed(attribute) else _below_filters(plan, attribute)
     if found is None:
         return None
     above, node, moment = found
@@ -171,7 +174,7 @@ def watched(df: DataFrame, time: str | None, name: str) -> Watched | None:
     observed = dataframe_of(spark, node).observe(name, most.alias("latest"))
     rebuilt, maker = plan_of(observed), Maker(spark)
     for upper in reversed(above):
-        rebuilt = maker.with_children(upper, [rebuilt])
+        rebuilt = maker.with_children(upper, [rebuilt if one.isStreaming() else one for one in items(upper.children())])
     return Watched(name, dataframe_of(spark, rebuilt))
 
 
@@ -189,6 +192,19 @@ def _micros(spark: SparkSession, row: Any) -> int | None:
         return moment
     utc = jvm(spark).java.time.ZoneOffset.UTC  # a timestamp without time zone is a LocalDateTime
     return int(moment.toEpochSecond(utc)) * 1_000_000 + int(moment.getNano()) // 1000
+
+
+def _below_watermark(plan: Any) -> tuple[list[Any], Any, Any] | None:
+    """(nodes above, the one withWatermark() made, its event time); None if no row is lost on the way from there."""
+    above: list[Any] = []
+    while plan.nodeName() != "EventTimeWatermark":
+        streams = [child for child in items(plan.children()) if child.isStreaming()]
+        if len(streams) != 1:
+            return None
+        above.append(plan)
+        (plan,) = streams
+    losing = any(node.nodeName() not in _KEEPING for node in above)
+    return (above, plan, plan.eventTime()) if losing else None
 
 
 def _below_filters(plan: Any, time: Any) -> tuple[list[Any], Any, Any] | None:
