@@ -22,11 +22,13 @@ from fluxen.engine.checks import check_conflicts
 from fluxen.engine.options import AdaptOptions
 from fluxen.errors import ConfigError
 from tests.aggregate_cases import aggregate_cases
-from tests.cases import Case, distinct_cases, join_cases, staged_cases
+from tests.cases import Case, deduplicated_cases, distinct_cases, join_cases, staged_cases
 from tests.effort import examples
 from tests.histories import Histories, replay
 from tests.operators.test_partitioners_property import HASTY
 from tests.operators.test_policies_property import EAGER
+from tests.outer_cases import outer_cases, staged_outer_cases
+from tests.top_cases import top_cases
 
 PARTITIONERS = (None, fx.Readj(alpha=1.0), fx.Slotted(alpha=1.0))
 EVERYTHING = st.one_of(
@@ -37,6 +39,10 @@ EVERYTHING = st.one_of(
     staged_cases(plan="tree"),
     aggregate_cases(),
     distinct_cases(),
+    deduplicated_cases(),
+    top_cases(),
+    outer_cases(),
+    staged_outer_cases(),
 )
 
 
@@ -47,6 +53,11 @@ class Together(Histories):
         super().__init__(data)
         self.routes = data.draw(st.sampled_from([("none",), Histories.routes]), label="routes by hand")
         self.changes = data.draw(st.sampled_from([("none",), Histories.changes]), label="changes by hand")
+        self.rescales = data.draw(st.booleans(), label="rescales asked for")
+
+    def after(self, bench: ft.LocalEngine) -> None:
+        if self.rescales and self.data.draw(st.integers(0, 2), label="other sites, if 0") == 0:
+            bench.loop.rescale(self.data.draw(st.integers(1, 4), label="sites asked for"))
 
 
 def own_options(draw: Any, case: Case) -> dict[str, Any]:

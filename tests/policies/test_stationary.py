@@ -133,6 +133,7 @@ def test_spills_come_where_memory_is_short_and_nowhere_else(name: str, memory: s
     plant.manager.policy = Watched()
     plant.run(120 * batches)
     assert all(reasons)
+    assert reasons or "too little" not in memory
 
 
 @pytest.mark.parametrize("policy", [FluxLoad, Auto])

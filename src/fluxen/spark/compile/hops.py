@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from fluxen.spark.catalyst import Maker, identifier, identifiers, is_attribute, items
 from fluxen.spark.compile.pieces import Piece, expanded
@@ -15,7 +15,8 @@ _MOMENTS = (2**50, 2**50 + 1_234_567)
 """Event times at which windows are looked at, in microseconds."""
 
 
-class Hopping(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hopping:
     """The piece with the last of each row's windows; how many windows there are, and how far apart they start."""
 
     piece: Piece
@@ -41,7 +42,12 @@ def _without(maker: Maker, plan: Any, number: int) -> tuple[Any, tuple[int, int]
     if plan.nodeName() == "Expand":
         return _last_only(maker, plan, number)
     if plan.nodeName() == "Project":
-        looked = [one for one in items(plan.projectList()) if not is_attribute(one)]
+        entries = items(plan.projectList())
+        (made,) = [one for one in entries if identifier(one) == number]
+        if not is_attribute(made) and not is_attribute(made.child()):
+            return None
+        number = identifier(made if is_attribute(made) else made.child())
+        looked = [one for one in entries if identifier(one) != identifier(made)]
     elif plan.nodeName() == "Filter":
         looked = [plan.condition()]
     else:
@@ -49,8 +55,8 @@ def _without(maker: Maker, plan: Any, number: int) -> tuple[Any, tuple[int, int]
     if any(number in identifiers(one) for one in looked):
         return None
     (child,) = items(plan.children())
-    made = _without(maker, child, number)
-    return None if made is None else (maker.with_children(plan, [made[0]]), made[1])
+    below = _without(maker, child, number)
+    return None if below is None else (maker.with_children(plan, [below[0]]), below[1])
 
 
 def _last_only(maker: Maker, plan: Any, number: int) -> tuple[Any, tuple[int, int]] | None:
