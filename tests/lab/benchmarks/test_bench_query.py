@@ -16,6 +16,7 @@ from fluxen_lab.benchmarks.job import Batch, Job, Outcome, Settings
 from fluxen_lab.benchmarks.query import PARTS, Part, _reported, expected_sql, run, within
 from fluxen_lab.benchmarks.runner import Measured
 
+QUERIES = [part for part in PARTS if not part.name.endswith("-large")]  # which are the same over more rows
 EQUAL = Comparison(equal=True, expected_rows=5, actual_rows=5, detail="")
 
 
@@ -47,7 +48,7 @@ def _prepared() -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("part", [tiny(part) for part in PARTS], ids=[part.name for part in PARTS])
+@pytest.mark.parametrize("part", [tiny(part) for part in QUERIES], ids=[part.name for part in QUERIES])
 def test_both_engines_give_what_the_oracle_finds(spark: Any, part: Part, tmp_path: Path) -> None:
     from fluxen_lab.benchmarks.spark.queries import QUERIES, on_fluxen
     from fluxen_lab.benchmarks.spark.sources import sink

@@ -20,7 +20,14 @@ from fluxen_lab.benchmarks.job import Settings
 from fluxen_lab.benchmarks.runner import Measured
 from fluxen_lab.benchmarks.settings import best_settings
 from fluxen_lab.benchmarks.turns import Engine
-from fluxen_lab.datagen.workloads import QUERY_ROWS, QUERY_THREE, QUERY_TWO, Workload
+from fluxen_lab.datagen.workloads import (
+    QUERY_ROWS,
+    QUERY_THREE,
+    QUERY_THREE_LARGE,
+    QUERY_TWO,
+    QUERY_TWO_LARGE,
+    Workload,
+)
 
 __all__ = ["PARTS", "Part", "expected_sql", "run", "within"]
 
@@ -103,6 +110,8 @@ _BOUND = QUERY_TWO.bound_us or 0
 PARTS = (
     Part(name="two-way", workload=QUERY_TWO, columns=_PAIR, sql=partial(_two, columns=_PAIR)),
     Part(name="three-way", workload=QUERY_THREE, columns=_TRIPLE, sql=partial(_three, columns=_TRIPLE)),
+    Part(name="two-way-large", workload=QUERY_TWO_LARGE, columns=_PAIR, sql=partial(_two, columns=_PAIR)),
+    Part(name="three-way-large", workload=QUERY_THREE_LARGE, columns=_TRIPLE, sql=partial(_three, columns=_TRIPLE)),
     Part(
         name="left-outer",
         workload=QUERY_TWO,

@@ -18,6 +18,8 @@ BEST: dict[str, Settings] = {
     # as found for w1 and tumbling, which these are made like
     "query-two-way": Settings(provider="hdfs", shuffle_partitions=2),
     "query-three-way": Settings(provider="hdfs", shuffle_partitions=2),
+    "query-two-way-large": Settings(provider="hdfs", shuffle_partitions=2),
+    "query-three-way-large": Settings(provider="hdfs", shuffle_partitions=2),
     "query-left-outer": Settings(provider="hdfs", shuffle_partitions=2),
     "query-join-then-window": Settings(provider="hdfs", shuffle_partitions=2),
     "query-hopping": Settings(provider="hdfs", shuffle_partitions=4),

@@ -19,7 +19,9 @@ __all__ = [
     "OVERFLOW",
     "QUERY_ROWS",
     "QUERY_THREE",
+    "QUERY_THREE_LARGE",
     "QUERY_TWO",
+    "QUERY_TWO_LARGE",
     "RESIDENT",
     "SKEW",
     "W1",
@@ -181,6 +183,21 @@ QUERY_THREE = Workload(
     name="query-three",
     streams=_three(12 * 35_000, 42_000, 0.0, 1_000 * _SECOND, seed=111, text=True),
     batches=12,
+    bound_us=60 * _SECOND,
+    shrink=("keys",),
+)
+# six hundred thousand rows a batch, as a job has them that catches up: what is the same for every batch is little then
+QUERY_TWO_LARGE = Workload(
+    name="query-two-large",
+    streams=_three(10 * 300_000, 300_000, 0.0, 1_000 * _SECOND, seed=131, text=True)[:2],
+    batches=10,
+    bound_us=60 * _SECOND,
+    shrink=("keys",),
+)
+QUERY_THREE_LARGE = Workload(
+    name="query-three-large",
+    streams=_three(10 * 200_000, 200_000, 0.0, 1_000 * _SECOND, seed=141, text=True),
+    batches=10,
     bound_us=60 * _SECOND,
     shrink=("keys",),
 )

@@ -73,6 +73,8 @@ def hopping(spark: SparkSession, job: Job) -> DataFrame:
 QUERIES: dict[str, Callable[[SparkSession, Job], DataFrame]] = {
     "two-way": two_way,
     "three-way": three_way,
+    "two-way-large": two_way,
+    "three-way-large": three_way,
     "left-outer": left_outer,
     "join-then-window": join_then_window,
     "hopping": hopping,
