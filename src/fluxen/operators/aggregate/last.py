@@ -196,7 +196,7 @@ def _measure(measure: Measure, values: pa.Array | None, window: Window) -> pa.Ar
     if measure.kind == "first":
         return values.take(pa.array(np.arange(len(values)) - window.rows + 1))
     valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    count = _sliding_sum(valid.astype(np.int64), window)
+    count = window.rows if values.null_count == 0 else _sliding_sum(valid.astype(np.int64), window)
     if measure.kind == "count":
         return pa.array(count)
     if measure.kind in ("min", "max", "bool_and", "bool_or"):
