@@ -245,4 +245,4 @@ def _stamps(micros: Ints) -> pa.Array:
     return pa.array(micros, type=pa.timestamp("us", tz="UTC"))
 
 
-NEXMARK = Nexmark(name="nexmark", streams=(), batches=20, events=1_000_000)
+NEXMARK = Nexmark(name="nexmark", streams=(), batches=10, events=1_000_000)
