@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 import fluxen as fx
@@ -207,7 +206,7 @@ def test_a_gap_in_days_is_refused_where_days_differ_in_length(spark, views):
 
 
 def test_zeros_of_both_signs_and_nan_are_keys_and_stay_as_they_are(same):
-    odd = "SELECT ts, n, CASE k WHEN 1 THEN -0.0D WHEN 2 THEN 0.0D WHEN 3 THEN double('NaN') END AS z FROM {}"
+    odd = "SELECT ts, n, if(k = 1, -0.0D, if(k = 2, 0.0D, if(k = 3, double('NaN'), NULL))) AS z FROM {}"
     tables = [rows((1, 1), (2, 2), (3, 3), (4, 4)), rows((4, 2), (5, 1), (6, 3))]
     same(
         {"a": tables, "b": tables},
@@ -361,10 +360,9 @@ def test_functions_of_whole_groups_say_what_to_write_instead(spark, views):
 
 def test_lists_that_hold_nulls_are_refused(spark, views):
     views({"a": [rows((1, 1))]}, {}, streaming=True)
-    try:
-        df = spark.sql("SELECT collect_list(k) RESPECT NULLS AS l FROM a GROUP BY window(ts, '1 hour')")
-    except AnalysisException:
-        pytest.skip("this Spark has no such lists")
+    if spark.version < "4.2":
+        pytest.skip("this Spark has no such lists, and may take the words for nothing")
+    df = spark.sql("SELECT collect_list(k) RESPECT NULLS AS l FROM a GROUP BY window(ts, '1 hour')")
     with pytest.raises(QueryError, match=r"RESPECT NULLS.*coalesce"):
         fx.query(df)
 
