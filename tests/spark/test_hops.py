@@ -31,6 +31,9 @@ ONCE = {
     "before 1970": f"SELECT s, {WINDOW} AS w, sum(n) AS n, min(v) AS v, count(DISTINCT k) AS d FROM z GROUP BY 1, 2",
     "an offset": "SELECT k, window(ts, '8 seconds', '2 seconds', '1 second') AS w, max(v) AS v FROM z GROUP BY 1, 2",
     "made below": f"SELECT k, w, count(s) AS n FROM (SELECT *, {WINDOW} AS w FROM a WHERE n > 0) GROUP BY k, w",
+    "windows of windows": """
+        SELECT k, window(window_time(w), '12 seconds', '3 seconds') AS x, count(*) AS n
+        FROM (SELECT k, window(ts, '3 seconds') AS w FROM a) GROUP BY 1, 2""",
 }
 OFTEN = {
     "the window alone": f"SELECT {WINDOW}.end AS e, count(DISTINCT n) AS n FROM a WHERE n > 0 GROUP BY {WINDOW}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxen.spark.catalyst import Maker, identifier, identifiers, is_attribute, items
-from fluxen.spark.compile.pieces import Piece, expanded
+from fluxen.spark.compile.pieces import STAMPS, Piece, expanded
 
 __all__ = ["Hopping", "hopping"]
 
@@ -43,7 +43,7 @@ def _without(maker: Maker, plan: Any, number: int) -> tuple[Any, tuple[int, int]
         return _last_only(maker, plan, number)
     if plan.nodeName() == "Project":
         entries = items(plan.projectList())
-        (made,) = [one for one in entries if identifier(one) == number]
+        made = next(one for one in entries if identifier(one) == number)
         if not is_attribute(made) and not is_attribute(made.child()):
             return None
         number = identifier(made if is_attribute(made) else made.child())
@@ -75,7 +75,8 @@ def _alike(made: list[Any]) -> bool:
 
 def _bounds(maker: Maker, window: Any, moment: int) -> tuple[int, int] | None:
     """The start and the end of the window of an event time; None where it is made of something else."""
-    if len(identifiers(window)) != 1 or window.nodeName() != "CreateNamedStruct":
+    read = items(window.references().toSeq())
+    if window.nodeName() != "CreateNamedStruct" or [one.dataType().typeName() in STAMPS for one in read] != [True]:
         return None
     found = maker.computed(window, moment)
     return None if found is None else (int(found.getLong(0)), int(found.getLong(1)))

@@ -24,9 +24,9 @@ from fluxen.spark.compile.refusals import BETWEEN, check_repeatable
 from fluxen.spark.plan.base import RESERVED, Given, Shape, StagePlan
 from fluxen.spark.plan.layout import quoted
 
-__all__ = ["Names", "Piece", "definition", "expanded", "struct_end", "told"]
+__all__ = ["STAMPS", "Names", "Piece", "definition", "expanded", "struct_end", "told"]
 
-_STAMPS = ("timestamp", "timestamp_ntz")
+STAMPS = ("timestamp", "timestamp_ntz")
 
 
 class Names:
@@ -250,7 +250,7 @@ def struct_end(attribute: Any) -> bool:
     kind = attribute.dataType()
     if kind.typeName() != "struct":
         return False
-    return any(one.name() == "end" and one.dataType().typeName() in _STAMPS for one in kind.fields())
+    return any(one.name() == "end" and one.dataType().typeName() in STAMPS for one in kind.fields())
 
 
 def told(plan: Any) -> str:
