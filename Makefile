@@ -54,11 +54,7 @@ check: lint  ## lint, types, the tests that need no JVM but the long ones; a ten
 
 .PHONY: test
 test: env lint  ## everything CI runs: lint, types, doctests, tests on real Spark
-	@mkdir -p $(OUT)
-	@FLUXEN_HUNT=0.25 $(BIN)/pytest -q -n 2 -m "$(NO_JVM)" > $(OUT)/test-no-jvm.log 2>&1 & others=$$!; \
-	echo "tests that need no JVM run beside those on Spark; their report, $(OUT)/test-no-jvm.log, follows at the end"; \
-	$(BIN)/pytest -m "(spark or cluster or chaos) and not slow and not connectors"; spark=$$?; \
-	wait $$others; others=$$?; cat $(OUT)/test-no-jvm.log; exit $$((spark || others))
+	@FLUXEN_HUNT=0.25 $(BIN)/pytest -n 2 --dist loadfile -m "not slow and not connectors"
 
 OLDEST := .venv-oldest
 $(OLDEST)/.ready: pyproject.toml lab/pyproject.toml

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.spark
 
 FEW = examples(
     6,
+    least=6,
     phases=[Phase.explicit, Phase.generate],  # shrinking takes minutes here; the tests without Spark do it
     database=None,
     print_blob=False,
@@ -102,7 +103,7 @@ def at_once(draw: Any, case: Case) -> dict[str, Any]:
     }
 
 
-@examples(5, phases=[Phase.explicit, Phase.generate], database=None)
+@examples(5, least=5, phases=[Phase.explicit, Phase.generate], database=None)
 @given(data=st.data())
 def test_everything_at_once_on_spark_equals_the_oracle(spark, data):
     case = data.draw(st.one_of(join_cases(steady=True), join_cases(plan="tree"), distinct_cases()))

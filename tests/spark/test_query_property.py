@@ -32,7 +32,7 @@ def as_before(spark: Any) -> Any:
         spark.conf.set(name, value)
 
 
-FEW = examples(8, phases=[Phase.explicit, Phase.generate], database=None, print_blob=False)
+FEW = examples(8, least=8, phases=[Phase.explicit, Phase.generate], database=None, print_blob=False)
 
 
 class Falls(Collected):
