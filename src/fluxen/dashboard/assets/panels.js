@@ -60,8 +60,9 @@ function because(worst, site, work, done) {
   if (commit > 0.3 * worst.seconds) said.push("the commit was slow: look at the checkpoint's filesystem");
   if (plan > 0.3 * worst.seconds) said.push("planning took long");
   if (site && work < 0.3 * worst.seconds && !said.length) said.push("the sites hardly worked: the source, the shuffle or the sink took the time");
+  if (!said.length) said.push("no single cause");
   if (done.length) said.push(`then ${[...new Set(done.map((event) => event.kind))].join(", ")}`);
-  return said.join("; ") || "no single cause";
+  return said.join("; ");
 }
 
 export function inputs(table, now, totals) {
