@@ -44,6 +44,13 @@ def test_the_tracker_counts_every_epoch_once() -> None:
     assert tracker.rate(2) == 40.0
 
 
+def test_an_epoch_before_the_first_row_came_to_a_site_is_shown() -> None:
+    tracker = Tracker(0.0)
+    (seen,) = tracker.update([{**epoch(0, 0), "stages": []}], 1.0)
+    assert (seen.rows, seen.watermark, len(seen.sites)) == (0, None, 0)
+    assert view("title", tracker)
+
+
 def test_the_live_view_fits_a_narrow_terminal() -> None:
     tracker = Tracker(0.0)
     tracker.update([epoch(0, 100)], 1.0)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import datetime
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluxen.cli.main import main
+from fluxen.dashboard import PORT
 
 pytestmark = pytest.mark.spark
 
@@ -49,6 +52,20 @@ def test_a_query_file_runs_to_its_end_and_again_from_its_checkpoint(
     assert main(["run", str(query), "--plain"]) == 0
     assert pq.read_table(query.parent / "out").num_rows == 3
     assert main(["inspect", str(query.parent / "checkpoint")]) == 0
+
+
+def test_a_page_that_is_there_already_does_not_keep_a_query_from_showing_its_own(
+    spark: Any, query: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two `fluxen run --dashboard` on a machine: the second one takes the next port."""
+    with socket.socket() as taken:
+        with suppress(OSError):  # taken by somebody else
+            taken.bind(("127.0.0.1", PORT))
+            taken.listen()
+        assert main(["run", str(query), "--plain", "--dashboard"]) == 0
+    said = capsys.readouterr().err
+    assert "dashboard at http://127.0.0.1:" in said
+    assert f"127.0.0.1:{PORT}/" not in said
 
 
 def test_the_first_rows_of_each_key_alone_and_after_windows(spark: Any, query: Path) -> None:

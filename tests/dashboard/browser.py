@@ -33,6 +33,8 @@ class Browser:
         self.driver = driver
 
     def open(self, url: str, *, width: int = 1440, height: int = 1000) -> None:
+        self.driver.get("about:blank")
+        self.complaints()  # of the page before, which may have asked a server that had ended
         self.size(width, height)
         self.driver.get(url)
 

@@ -56,9 +56,9 @@ def test_a_running_query_moves_spills_and_replans_before_ones_eyes(browser, tmp_
             browser.wait("another epoch without loading again", lambda: browser.text("#where") != first)
             browser.wait("a spill", lambda: "spill" in filtered(browser, "spill"))
             browser.wait("a move", lambda: "move" in filtered(browser, "move groups"))
-            assert "offers and bids" in browser.text("#query")
+            browser.wait("its name", lambda: "offers and bids" in browser.text("#query"))
             filtered(browser, "")
-            picture(browser, "dashboard-live")
+            picture(browser, "dashboard")
             browser.run("location.hash = 'q=1'")
             browser.wait("a re-plan", lambda: "replan" in filtered(browser, "replan"))
             browser.wait(
@@ -101,10 +101,22 @@ def themes_and_widths(browser: Browser) -> None:
     before = browser.run(ground)
     browser.click("#theme")
     assert browser.run(ground) != before
+    filtered(browser, "")
+    browser.run("scrollTo(0, document.body.scrollHeight)")
+    picture(browser, "dashboard-dark")
     browser.size(390, 844)
     narrow = "return document.documentElement.scrollWidth <= innerWidth"
     browser.wait("a page as narrow as a phone", lambda: browser.run(narrow))
     assert browser.run("return document.querySelectorAll('#charts .chart').length") == 9
+    # the cause of a slow epoch and the reason of an adaptation are read without scrolling sideways
+    ends = "return [...document.querySelectorAll(arguments[0])].map(cell => cell.getBoundingClientRect().right)"
+    for cells in ("#slow td:last-child", "#events .why"):
+        assert 0 < max(browser.run(ends, cells)) <= 390
+    over = (
+        "return [...document.querySelectorAll('#events .list-row')].filter(row => row.scrollHeight > row.clientHeight)"
+    )
+    assert browser.run(f"{over}.length") == 0
+    browser.run("scrollTo(0, 0)")
     picture(browser, "dashboard-phone")
     browser.size(1440, 1000)
     browser.click("#theme")
@@ -126,6 +138,33 @@ def test_a_hostile_name_is_shown_and_not_run(browser, tmp_path):
         assert browser.complaints() == []
     finally:
         page.stop()
+
+
+APPENDED = """
+    const done = arguments[0];
+    const epoch = (last, work) => ({last: [last], phases: {run: [last]}, worst: [{epoch: last}],
+        stages: [{busy: [last], work, sides: [{late: [last]}]}]});
+    import('/data.js').then(({append}) => {
+        const known = epoch(1, {merge: [1]});
+        append(known, epoch(2, {}));
+        append(known, epoch(3, {merge: [3], pack: [3]}));
+        done(known);
+    }, (error) => done(String(error)));
+"""
+
+
+def test_an_epoch_without_work_leaves_later_ones_at_their_place(browser, tmp_path):
+    """No site works where no row comes, so such an epoch names no activity."""
+    page = serve(str(tmp_path), port=0)
+    try:
+        browser.open(page.url)
+        known = browser.driver.execute_async_script(APPENDED)
+    finally:
+        page.stop()
+    whole = [1, 2, 3]
+    stage = {"busy": whole, "work": {"merge": [1, 0, 3], "pack": [0, 0, 3]}, "sides": [{"late": whole}]}
+    worst = [{"epoch": number} for number in whole]
+    assert known == {"last": whole, "phases": {"run": whole}, "worst": worst, "stages": [stage]}
 
 
 WALK = """document.getElementById('map').dispatchEvent(

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fluxen.dashboard.metrics import BUCKETS, METRICS, exposition
 from fluxen.dashboard.source import Source
 from fluxen.engine import totals
+from fluxen.state.events import PROTOCOLS
 from fluxen.state.store import Store
 from tests.dashboard.queries import Replanning, Spilling
 
@@ -86,6 +87,13 @@ def test_the_counts_are_those_of_the_run(story):
     assert sum(of("fluxen_site_spilled_bytes", query=NAME).values()) > 0
     assert set(of("fluxen_site_memory_limit_bytes", query=NAME).values()) == {90_000}
     assert sum(of("fluxen_adaptations_total", query=f"{NAME} (2)", kind="replan").values()) > 0
+
+
+def test_the_steps_of_a_move_are_no_adaptations_of_their_own(story):
+    """The move has an entry itself; its protocol has up to eight more."""
+    kinds = {dict(labels)["kind"] for labels in parsed(story[-1])["fluxen_adaptations_total"]}
+    assert {"move", "spill", "replan"} <= kinds
+    assert kinds.isdisjoint(PROTOCOLS)
 
 
 def test_buckets_are_cumulative_and_end_with_all(story):

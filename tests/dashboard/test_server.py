@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fluxen.dashboard import Dashboard, serve, show
 from fluxen.dashboard.app import App
 from fluxen.dashboard.source import Source
 from fluxen.errors import ConfigError
+from fluxen.state.events import PROTOCOLS, EventLog
 from fluxen.state.store import Store
 from tests.dashboard.queries import Spilling
 
@@ -159,9 +161,9 @@ def test_this_machine_may_ask_by_any_of_its_names(app, host):
         {"authorization": "Bearer "},
         {"authorization": "Basic right"},
         {"authorization": "right"},
-        {"cookie": "fluxen-token=wrong"},
+        {"cookie": "fluxen-token-4090=wrong"},
         {"cookie": "other=right"},
-        {"cookie": "fluxen-token=right2"},
+        {"cookie": "fluxen-token-4090=right2"},
         {"cookie": "\x01=;;="},
     ],
 )
@@ -182,8 +184,16 @@ def test_a_wrong_token_in_the_address_is_no_token(guarded, query):
 def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(guarded):
     status, headers, _ = ask(guarded, "/?token=right&a=1", host="cluster:4090")
     assert (status, headers["Location"]) == ("303 See Other", "/?a=1")
-    assert headers["Set-Cookie"] == "fluxen-token=right; Path=/; HttpOnly; SameSite=Strict"
-    assert ask(guarded, "/", host="cluster:4090", cookie="a=b; fluxen-token=right")[0] == "200 OK"
+    assert headers["Set-Cookie"] == "fluxen-token-4090=right; Path=/; HttpOnly; SameSite=Strict"
+    assert ask(guarded, "/", host="cluster:4090", cookie="a=b; fluxen-token-4090=right")[0] == "200 OK"
+
+
+def test_pages_on_two_ports_of_a_host_keep_their_tokens_apart(guarded):
+    """Browsers send the cookies of a host to every port: the second page must not log the first one out."""
+    both = "fluxen-token-4091=other; fluxen-token-4090=right"
+    assert ask(guarded, "/", host="cluster:4090", cookie=both)[0] == "200 OK"
+    assert ask(guarded, "/", host="cluster:4091", cookie=both)[0] == "401 Unauthorized"
+    assert ask(guarded, "/", host="cluster", cookie="fluxen-token=right")[0] == "200 OK"
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example", "/https://evil.example"])
@@ -192,6 +202,22 @@ def test_the_token_leads_to_no_other_place(guarded, path):
     environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": "token=right", "HTTP_HOST": "cluster"}
     b"".join(app(environ, lambda status, headers: told.extend([status, dict(headers)])))
     assert told[1]["Location"] == "/"
+
+
+@pytest.mark.parametrize("token", ["a+b/c==", "a b", "a&b=c", "100%", 'a";b,c'])
+def test_a_token_of_any_characters_opens_the_page_from_its_address(checkpoint, token):
+    page = serve(str(checkpoint), token=token, port=0)
+    try:
+        connection = http.client.HTTPConnection(page.host, page.port, timeout=20)
+        connection.request("GET", page.url.removeprefix(f"http://{page.host}:{page.port}"))
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 303
+        kept = str(answer.headers["Set-Cookie"]).partition(";")[0]
+        connection.request("GET", "/api/queries", headers={"Cookie": kept})
+        assert connection.getresponse().status == 200
+    finally:
+        page.stop()
 
 
 def test_prometheus_brings_the_token_as_a_header(guarded):
@@ -226,6 +252,14 @@ def test_a_checkpoint_without_statistics_is_empty_rather_than_an_error(tmp_path)
     assert 'fluxen_up{query="' in ask(app, "/metrics")[2]
 
 
+def test_a_name_that_is_not_unicode_breaks_no_other_querys_metrics(app, tmp_path):
+    """A checkpoint without statistics is called by its directory, whose bytes need not be text."""
+    app.sources.append(Source(Store(str(tmp_path)), "of \udcff"))
+    status, _, body = ask(app, "/metrics")
+    assert status == "200 OK"
+    assert 'fluxen_up{query="of ?"} 0' in body
+
+
 # ---- the real thing
 
 
@@ -255,6 +289,36 @@ def test_it_listens_on_this_machine_and_shows_what_sites_did(page):
 @pytest.mark.parametrize("target", ["/../../../../etc/passwd", "/vendor/..%2f..%2fapp.py", "//etc/passwd"])
 def test_no_file_of_the_disk_comes_through_the_socket(page, target):
     assert fetch(page, target)[0] == 404
+
+
+def test_adaptations_are_told_without_the_steps_of_their_protocols(page, checkpoint):
+    told = json.loads(fetch(page, "/api/q/0/events")[1])
+    noted = EventLog(Store(str(checkpoint))).read()
+    assert {event["kind"] for event in noted} & set(PROTOCOLS)
+    assert [event["id"] for event in told] == [event["id"] for event in noted if event["kind"] not in PROTOCOLS]
+
+
+def test_a_body_is_refused_before_it_is_read(page):
+    connection = http.client.HTTPConnection(page.host, page.port, timeout=20)
+    connection.putrequest("POST", "/api/queries")
+    connection.putheader("Content-Length", str(1 << 29))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+
+
+def test_a_name_with_several_addresses_is_served_at_all_of_them(checkpoint, monkeypatch):
+    """As localhost, where it is 127.0.0.1 and ::1."""
+    found = socket.getaddrinfo("127.0.0.1", 0, type=socket.SOCK_STREAM) + socket.getaddrinfo(
+        "127.0.0.2", 0, type=socket.SOCK_STREAM
+    )
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    page = serve(str(checkpoint), host="localhost", port=0)
+    monkeypatch.undo()
+    try:
+        page.host = "127.0.0.1"
+        assert fetch(page, "/api/queries")[0] == 200
+    finally:
+        page.stop()
 
 
 def test_beyond_this_machine_there_is_always_a_token(checkpoint):

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from fluxen.cli.main import main
+from fluxen.dashboard.source import Source
+from fluxen.engine import statistics as noting
+from fluxen.engine.runtime import Evaluation
 from fluxen.errors import StorageError
 from fluxen.state.statistics import Statistics
 from fluxen.state.store import Store
@@ -54,6 +57,35 @@ def test_a_checkpoint_without_statistics_goes_on(tmp_path):
         file.write_bytes(b"damaged") if file.suffix == ".json" else file.unlink()
     run(tmp_path, 2)
     assert [sample["first"] for sample in Statistics(Store(str(tmp_path))).series()] == [2, 3]
+
+
+def test_an_epoch_that_waits_is_written_although_none_follows(tmp_path, monkeypatch):
+    monkeypatch.setattr(noting, "EVERY", 3_600.0)
+    query, shown = Spilling(tmp_path), Statistics(Store(str(tmp_path)))
+    query.step()
+    query.engine.loop.statistics.flush()
+    query.step()
+    query.engine.loop.statistics.keep_up()
+    assert shown.now()["epoch"]["last"] == 0
+    monkeypatch.setattr(noting, "EVERY", 0.0)
+    query.engine.loop.statistics.keep_up()
+    assert shown.now()["epoch"]["last"] == 1
+
+
+def test_a_first_batch_of_which_no_row_came_to_a_site_is_passed_over(tmp_path, monkeypatch):
+    """As where Spark sees that a filter lets none through: no site has run, so there is nothing to tell of sites."""
+    query = Spilling(tmp_path)
+    nothing = Evaluation(finish=lambda stage: None)
+    with monkeypatch.context() as only:
+        only.setattr(query.engine.loop.runtime, "evaluate", lambda task: nothing)
+        query.engine.loop.batch([], query.batch)
+    query.batch += 1
+    query.step()
+    query.engine.close()
+    shown = Source(Store(str(tmp_path)))
+    assert [entry["stages"] == [] for entry in query.engine.loop.progress.entries] == [True, False]
+    assert shown.series(-1)["last"] == [1]
+    assert shown.now()["totals"]["rows_in"] == 1_000
 
 
 def test_the_command_refuses_what_is_no_checkpoint(tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import urllib.request
 from typing import Any
 
@@ -11,7 +12,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fluxen as fx
-from fluxen.testing import feeds
+from fluxen.cli.progress import Tracker, view
+from fluxen.dashboard.source import Source
+from fluxen.engine import statistics
+from fluxen.state.store import Store
+from fluxen.testing import feed, feeds
 from tests.spark.rows import events
 
 pytestmark = pytest.mark.spark
@@ -85,3 +90,37 @@ def test_a_run_shows_itself_and_tells_those_who_listen(spark, collected, tmp_pat
     assert "<table>" in run._repr_html_()
     pytest.importorskip("matplotlib")
     assert len(run.plot().axes) == 4
+
+
+def test_the_last_epoch_is_shown_although_none_follows(spark, collected, tmp_path, monkeypatch):
+    """Two batches at once and then nothing: the second one's numbers do not wait for a third."""
+    monkeypatch.setattr(statistics, "EVERY", 3.0)
+    query = fx.aggregate(feed(spark, A, tmp_path / "input"), by="k", n=fx.count()).adapt(sites=2, partitions=8)
+    run = query.writeStream.foreachBatch(collected).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        run.processAllAvailable()
+        source, end = Source(Store(str(tmp_path / "checkpoint"))), time.monotonic() + 30
+        while source.now().get("epoch", {}).get("last") != 1:
+            assert time.monotonic() < end, source.now().get("epoch")
+            time.sleep(0.1)
+        assert run.isActive
+    finally:
+        run.stop()
+
+
+def test_a_first_batch_of_which_no_row_comes_to_a_site_is_shown_as_none(spark, collected, tmp_path):
+    query = fx.aggregate(feed(spark, A, tmp_path / "input").where("k >= 40"), by="k", n=fx.count())
+    writer = query.adapt(sites=2, partitions=8).writeStream.foreachBatch(collected).trigger(availableNow=True)
+    run = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    run.awaitTermination()
+    first, second = run.epochs
+    assert first["stages"] == []
+    assert second["rows_in"] == 20
+    source = Source(Store(str(tmp_path / "checkpoint")))
+    assert source.series(-1)["last"] == [second["epoch"]]
+    assert source.now()["totals"]["rows_in"] == 20
+    tracker = Tracker(0.0)
+    for entry in run.epochs:
+        tracker.update([entry], 1.0)
+        assert view("title", tracker)
+    assert tracker.total("rows") == 20

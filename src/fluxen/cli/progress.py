@@ -19,13 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fluxen.arrays import Json
+from fluxen.state.events import PROTOCOLS
 
 POLL_SECONDS = 0.2
 SHOWN_SITES = 16
 SHOWN_EVENTS = 4
 _BAR = 28
-_PROTOCOLS = ("relocation", "mslb", "ptlb")
-"""kinds of events that are the steps of a move"""
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -81,8 +80,9 @@ class Tracker:
 
 
 def _seen(entry: Json, seconds: float) -> Seen:
-    stage = entry["stages"][0]
-    known = [mark for mark in stage["watermarks"] if mark is not None]
+    # no site has told of anything before the first row came
+    first = entry["stages"][0] if entry["stages"] else {"sites": (), "watermarks": ()}
+    known = [mark for mark in first["watermarks"] if mark is not None]
     return Seen(
         epoch=entry["epoch"],
         rows=entry["rows_in"],
@@ -91,7 +91,7 @@ def _seen(entry: Json, seconds: float) -> Seen:
         state_bytes=entry["state_bytes"],
         late=entry["late"],
         watermark=min(known) if known else None,
-        sites=stage["sites"],
+        sites=first["sites"],
     )
 
 
@@ -188,12 +188,12 @@ def _bars(seen: Seen) -> Table:
 
 
 def adaptations(events: Sequence[Json]) -> list[Json]:
-    """A run's events, each adaptation once: protocols tell the steps of a move that has an event of its own.
+    """A run's events, each adaptation once, without the steps of moves.
 
     >>> [event["kind"] for event in adaptations([{"kind": "move"}, {"kind": "relocation"}, {"kind": "spill"}])]
     ['move', 'spill']
     """
-    return [event for event in events if event.get("kind") not in _PROTOCOLS]
+    return [event for event in events if event.get("kind") not in PROTOCOLS]
 
 
 def event_line(event: Json) -> str:

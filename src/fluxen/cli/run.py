@@ -21,12 +21,14 @@ from fluxen.cli.interrupts import asked_to_stop
 from fluxen.cli.progress import Tracker, event_line, follow
 from fluxen.cli.query_file import QueryFile, read_query
 from fluxen.cli.scratch import LOG, scratch
-from fluxen.dashboard import PORT
 from fluxen.engine.listeners import logged
 from fluxen.state.claim import refuse_if_held
 from fluxen.state.store import Store
 
 __all__ = ["add_parser", "run"]
+
+ANY = -1
+"""The dashboard's port where none is given."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -45,8 +47,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="PORT",
         nargs="?",
         type=port,
-        const=PORT,
-        help="show the query in a browser while it runs, on this port or on 4090 (0: any that is free)",
+        const=ANY,
+        help="show the query in a browser while it runs, on this port (default 4090, or the next one that is free)",
     )
     parser.add_argument("--log", metavar="FILE", help="append what happens as JSON lines to FILE (-: to stderr)")
     parser.add_argument("--check", action="store_true", help="check the file without starting Spark")
@@ -101,7 +103,8 @@ def _run(query: QueryFile, log: Path, console: Console, args: argparse.Namespace
             run = start(spark, query)
             try:
                 if args.dashboard is not None:
-                    console.print(str(run.dashboard(port=args.dashboard)), markup=False)
+                    shown = run.dashboard(port=None if args.dashboard == ANY else args.dashboard)
+                    console.print(str(shown), markup=False)
                 with asked_to_stop() as asked:  # Spark's session has a handler of its own that it would replace
                     return follow(run, query.name, console, plain=args.plain, asked=asked)
             finally:

@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
+from urllib.parse import urlencode
 
 from fluxen.dashboard.app import App, loopback
 from fluxen.dashboard.source import Source
@@ -43,14 +44,18 @@ class Dashboard:
         ports = [port] if port is not None else [*range(PORT, PORT + TRIED), 0]
         for number in ports:
             try:
-                self._server = create_server(app, host=host, port=number, threads=THREADS, ident=None)
+                self._server = create_server(
+                    app, host=host, port=number, threads=THREADS, ident=None, max_request_body_size=1
+                )
                 break
             except (OSError, ValueError) as error:
                 if number == ports[-1]:
                     raise ConfigError(
                         f"dashboard: cannot listen on {host} port {number}: {error}; choose another host or port"
                     ) from error
-        self.port: int = self._server.effective_port
+        # a name may mean several addresses, each with a socket of its own
+        listens = getattr(self._server, "effective_listen", None) or [(host, self._server.effective_port)]
+        self.port: int = listens[0][1]
         # a browser that has to wait for one of the threads is nothing to warn of
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         # an interpreter that ends must not find a request half answered
@@ -65,7 +70,7 @@ class Dashboard:
     def url(self) -> str:
         """Where to look; with the token, if there is one."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        token = "" if self._app.token is None else f"?token={self._app.token}"
+        token = "" if self._app.token is None else f"?{urlencode({'token': self._app.token})}"
         return f"http://{host}:{self.port}/{token}"
 
     def add(self, checkpoint: str | Store, name: str = "") -> str:

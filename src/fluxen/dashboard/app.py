@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from fluxen.arrays import Json
 from fluxen.dashboard.metrics import exposition
@@ -43,7 +43,6 @@ _HEADERS = [
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 ]
-_COOKIE = "fluxen-token"
 _LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _QUERY = re.compile(r"/api/q/(\d{1,6})/(now|series|events|history)")
 _LOG = logging.getLogger("fluxen.dashboard")
@@ -99,7 +98,8 @@ class App:
             body = json.dumps(self._api(path, asked), separators=(",", ":"), allow_nan=False).encode()
             return "200 OK", [("Content-Type", "application/json")], body
         if path == "/metrics":
-            body = exposition([source.now() for source in self.sources]).encode()
+            # names may be those of files, which need not be Unicode
+            body = exposition([source.now() for source in self.sources]).encode(errors="replace")
             return "200 OK", [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], body
         name = "index.html" if path == "/" else path[1:]
         if name not in self._assets:
@@ -124,10 +124,10 @@ class App:
                 "303 See Other",
                 "welcome",
                 ("Location", f"{where}?{rest}" if rest else where),
-                ("Set-Cookie", f"{_COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"),
+                ("Set-Cookie", f"{_cookie(environ)}={quote(self.token or '')}; Path=/; HttpOnly; SameSite=Strict"),
             )
         bearer = environ.get("HTTP_AUTHORIZATION", "")
-        if self._right(bearer[7:] if bearer.startswith("Bearer ") else "") or self._right(_cookie(environ)):
+        if self._right(bearer[7:] if bearer.startswith("Bearer ") else "") or self._right(_kept(environ)):
             return
         raise _Refused(
             "401 Unauthorized", "open the address with the token that was printed", ("WWW-Authenticate", "Bearer")
@@ -168,11 +168,18 @@ def _number(asked: dict[str, str], name: str, default: int) -> int:
 
 
 def _cookie(environ: Environ) -> str:
+    """The name of the cookie with the token: browsers send a host's cookies to all of its ports, to other pages too."""
+    port = re.search(r":(\d{1,5})$", environ.get("HTTP_HOST", ""), re.ASCII)
+    return f"fluxen-token-{port[1]}" if port else "fluxen-token"
+
+
+def _kept(environ: Environ) -> str:
+    """The token that the browser has kept."""
     try:
-        morsel = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(_COOKIE)
+        morsel = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(_cookie(environ))
     except CookieError:
         return ""
-    return "" if morsel is None else morsel.value
+    return "" if morsel is None else unquote(morsel.value)
 
 
 def _assets() -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fluxen.arrays import Json
+from fluxen.state.events import PROTOCOLS
 
 __all__ = ["METRICS", "exposition"]
 
@@ -102,6 +103,8 @@ def _stage(now: Json, number: int, stage: Json) -> Iterator[Sample]:
     yield "fluxen_stage_state_rows", {}, sample["state_rows"]
     moved: dict[str, float] = {}
     for event in totals["events"][number]:
+        if event["kind"] in PROTOCOLS:
+            continue
         labels = {"kind": event["kind"], "outcome": event["outcome"]}
         yield "fluxen_adaptations_total", labels, event["count"]
         if event["outcome"] == "done":

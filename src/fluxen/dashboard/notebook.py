@@ -12,6 +12,7 @@ from importlib import import_module
 
 from fluxen.arrays import Json
 from fluxen.dashboard.source import Source
+from fluxen.state.events import PROTOCOLS
 
 __all__ = ["keep_showing", "table", "text"]
 
@@ -62,7 +63,7 @@ def _adapted(totals: Json) -> int:
         event["count"]
         for events in totals["events"]
         for event in events
-        if event["outcome"] == "done" and event["kind"] != "relocation"
+        if event["outcome"] == "done" and event["kind"] not in PROTOCOLS
     )
 
 

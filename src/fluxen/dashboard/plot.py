@@ -72,7 +72,7 @@ def _phases(axis: Any, at: Sequence[datetime], seen: Json, lasted: Any) -> None:
 
 
 def _adaptations(axes: Any, at: Sequence[datetime], last: Sequence[int], events: Sequence[Json]) -> None:
-    done = [event for event in events if event["outcome"] == "done" and event["kind"] != "relocation"]
+    done = [event for event in events if event["outcome"] == "done"]
     named: set[str] = set()
     for event in done:
         moment = at[min(int(np.searchsorted(last, event["epoch"])), len(at) - 1)]

@@ -14,7 +14,7 @@ from typing import Any
 from fluxen.arrays import Json
 from fluxen.errors import FluxenError
 from fluxen.state.claim import CLAIMS, living
-from fluxen.state.events import EVENTS, EventLog
+from fluxen.state.events import EVENTS, PROTOCOLS, EventLog
 from fluxen.state.statistics import Statistics
 from fluxen.state.store import Store
 
@@ -67,11 +67,12 @@ class Source:
             return dict(self._statistics.history(stage, kind, number))
 
     def events(self, after: int) -> list[Json]:
-        """Adaptations noted with or after an epoch, refusals among them; what is long about them is left out."""
+        """Adaptations noted with or after an epoch, refusals among them; steps and what is long are left out."""
         with self._lock:
             names = self.store.list(EVENTS)
             if names != self._seen[0]:
-                self._seen = (names, [_shown(event) for event in self._log.read(_passed_over)])
+                noted = self._log.read(_passed_over)
+                self._seen = (names, [_shown(event) for event in noted if event.get("kind") not in PROTOCOLS])
             return [event for event in self._seen[1] if event["epoch"] >= after]
 
 

@@ -58,6 +58,8 @@ class Recorder:
             self._note(epoch, entry, lasted, events)
 
     def _note(self, epoch: Epoch, entry: Json, lasted: float, events: Sequence[Json]) -> None:
+        if not entry["stages"]:
+            return  # not one row has come yet, so no site has told of anything
         at = time.time()
         if self._totals is None:
             self._totals = Totals.of(self.log.now().get("totals"), len(self._stages))
@@ -70,6 +72,12 @@ class Recorder:
         self._epoch, self._now = epoch, sample
         if len(self._series) >= MOST or time.monotonic() - self._at >= EVERY:
             self.flush()
+
+    def keep_up(self) -> None:
+        """Write what has waited for long enough: where no epoch follows, nobody else does."""
+        with self._lock:
+            if self._series and time.monotonic() - self._at >= EVERY:
+                self._flush(None)
 
     def flush(self, ended: Json | None = None) -> None:
         """Write what waits; `ended` tells of the run's end."""

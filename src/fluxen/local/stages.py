@@ -55,12 +55,13 @@ def join(
     bounds = pair_bounds(names, within, between, ttl)
     alone = (False,) * len(names)
     operator: Operator
+    described = {"inputs": names}
     if how != "inner":
         operator, alone = _outer(inputs, keys, time, how, bounds, output, matching), preserved(how)
     elif plan == "tree":
-        operator = TreeJoin(names=tuple(names), low=bounds, output=tuple(output), described={}, initial=tree)
+        operator = TreeJoin(names=tuple(names), low=bounds, output=tuple(output), described=described, initial=tree)
     else:
-        operator = Join(names=tuple(names), low=bounds, output=tuple(output), described={})
+        operator = Join(names=tuple(names), low=bounds, output=tuple(output), described=described)
 
     def encode(number: int, table: pa.Table) -> Input:
         key, hidden = keys[names[number]], None
@@ -118,7 +119,7 @@ def _outer(
         output=tuple(output),
         shape=OuterShape(keys=(tuple(keys[first]), tuple(keys[second])), clocks=(clocks[0], clocks[1])),
         matching=matching,
-        described={},
+        described={"inputs": [first, second]},
     )
 
 

@@ -24,6 +24,7 @@ def watch(stream: StreamingQuery, loop: Loop[Any], *, finite: bool) -> None:
     while stream.isActive:
         if stream.awaitTermination(_LOOK_SECONDS):
             return
+        loop.statistics.keep_up()
         # a batch that Spark planned before the start may have been delivered under the next epoch's number
         idle = not stream.status["isDataAvailable"] and loop.epoch.batch >= planned
         if not idle or not loop.due():

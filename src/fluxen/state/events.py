@@ -17,9 +17,11 @@ from fluxen.errors import DamagedError
 from fluxen.state.record import seal, unseal
 from fluxen.state.store import Store
 
-__all__ = ["EVENTS", "EventLog"]
+__all__ = ["EVENTS", "PROTOCOLS", "EventLog"]
 
 EVENTS = "events"
+PROTOCOLS = ("relocation", "mslb", "ptlb")
+"""Kinds of entries that tell the steps of a move, which has an entry of its own."""
 SMALL = 64
 """Entries in files of single epochs that are rolled up at a time."""
 ROLLED = 1_000

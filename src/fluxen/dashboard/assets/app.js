@@ -21,9 +21,9 @@ const queries = new Map();
 let charts = [];
 
 const map = new PlacementMap($("map"), { tip: $("tip"), told: $("map-told"), open: (kind, number) => drawer.open(state.query, state.stage, kind, number) });
-const drawer = new Drawer($("drawer"));
+const drawer = new Drawer($("drawer"), { failed: noNews });
 const sites = new List($("sites"), { height: 26, row: siteRow, label: "Sites", empty: "no site matches", open: (site) => drawer.open(state.query, state.stage, "site", site.site), head: h("div", { class: "site" }, SITE_COLUMNS.map(([name, label, kind]) => h("span", { class: kind ?? "" }, h("button", { type: "button", "data-sort": name, onclick: () => sortBy(name) }, label)))) });
-const events = new List($("events"), { height: 44, label: "Adaptations, newest first", empty: "none so far", row: (event) => eventRow(event, state.query?.at(event.epoch)), open: openEvent });
+const events = new List($("events"), { height: 44, tall: 86, label: "Adaptations, newest first", empty: "none so far", row: (event) => eventRow(event, state.query?.at(event.epoch)), open: openEvent });
 
 // ---- time shown
 
@@ -68,7 +68,7 @@ function lagging() {
 
 function marks() {
   const { query } = state;
-  return query.events.filter((event) => event.outcome === "done" && event.kind !== "relocation").map((event) => ({ at: query.at(event.epoch), colour: css(EVENT_COLOURS[event.kind] ?? "--c4") }));
+  return query.events.filter((event) => event.outcome === "done").map((event) => ({ at: query.at(event.epoch), colour: css(EVENT_COLOURS[event.kind] ?? "--c4") }));
 }
 
 function drawCharts() {
@@ -140,7 +140,7 @@ function sortBy(name) {
 
 function drawEvents() {
   const text = $("events-find").value.trim().toLowerCase(), words = text ? text.split(/\s+/) : [];
-  const all = state.query.events.filter((event) => event.kind !== "relocation");
+  const all = state.query.events;
   const fits = (event) => {
     if (state.outcome === "done" ? event.outcome !== "done" : state.outcome === "refused" && event.outcome === "done") return false;
     if (!words.length) return true;
@@ -201,6 +201,11 @@ function trouble(text) {
   $("trouble").hidden = !text;
 }
 
+function noNews(error) {
+  trouble(`No news: ${error.message}. Trying again.`);
+  state.drawn = -1; // the next answer is drawn even if it tells nothing new
+}
+
 let pending = false;
 async function poll() {
   if (pending || document.hidden || !state.query) return;
@@ -214,8 +219,7 @@ async function poll() {
       await drawer.refresh();
     }
   } catch (error) {
-    trouble(`No news: ${error.message}. Trying again.`);
-    state.drawn = -1;
+    noNews(error);
   } finally {
     pending = false;
   }
@@ -234,7 +238,7 @@ async function list() {
     if (state.query?.id !== id) select(id);
     $("query").value = String(id);
   } catch (error) {
-    trouble(`No news: ${error.message}. Trying again.`);
+    noNews(error);
   }
 }
 

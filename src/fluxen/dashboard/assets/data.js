@@ -22,14 +22,16 @@ export class Query {
     if (now.epoch == null) return state !== now.state;
     if (this.series != null && before === now.epoch.last) return state !== now.state;
     // the log grows coarser with age: what was added piece by piece is read anew from time to time
-    const whole = this.series == null || this.series.last.length > 6000 || Date.now() - this.loaded > 300e3;
+    const whole = this.series == null || now.epoch.last < before || this.series.last.length > 6000 || Date.now() - this.loaded > 300e3;
     const [series, events] = await Promise.all([
       this.get("series", { after: whole ? -1 : this.series.last.at(-1) ?? -1 }),
-      this.get("events", { after: this.events.at(-1)?.epoch ?? -1 }),
+      this.get("events", { after: whole ? -1 : this.events.at(-1)?.epoch ?? -1 }),
     ]);
-    if (whole) [this.series, this.loaded] = [series, Date.now()];
-    else append(this.series, series);
-    this.addEvents(events);
+    if (whole) [this.series, this.events, this.loaded] = [series, events, Date.now()];
+    else {
+      append(this.series, series);
+      this.addEvents(events);
+    }
     this.changes++;
     return true;
   }
@@ -57,13 +59,20 @@ export class Query {
   }
 }
 
-function append(known, fresh) {
+/** Add the rows of `fresh` to the columns of `known`; both have a column for every row, but by name where not all samples have it. */
+export function append(known, fresh, had = known.last.length, more = fresh.last.length) {
   for (const [name, value] of Object.entries(fresh)) {
-    if (!Array.isArray(value)) append((known[name] ??= {}), value);
+    if (!Array.isArray(value)) appendNamed((known[name] ??= {}), value, had, more);
     else if (value.length && known[name]?.length && typeof value[0] === "object" && !("epoch" in value[0]))
-      value.forEach((one, number) => append(known[name][number], one));
+      value.forEach((one, number) => append(known[name][number], one, had, more));
     else (known[name] ??= []).push(...value);
   }
+}
+
+/** The same where a name may be missing on either side, which is nothing: an epoch without rows has no work at sites. */
+function appendNamed(known, fresh, had, more) {
+  for (const name of new Set([...Object.keys(known), ...Object.keys(fresh)]))
+    (known[name] ??= new Array(had).fill(0)).push(...(fresh[name] ?? new Array(more).fill(0)));
 }
 
 export async function ask(address) {

@@ -4,8 +4,8 @@ import { Chart } from "./charts.js";
 import { bytes, clock, count, fill, h, seconds } from "./format.js";
 
 export class Drawer {
-  constructor(root) {
-    this.root = root;
+  constructor(root, { failed }) {
+    Object.assign(this, { root, failed });
     this.charts = [];
     this.what = null;
     root.querySelector("#close").addEventListener("click", () => this.close());
@@ -17,8 +17,8 @@ export class Drawer {
     this.what = { query, stage, kind, number };
     this.root.hidden = false;
     this.root.querySelector("#drawer-title").textContent = `${kind === "site" ? "Site" : "Partition group"} ${number}${query.now.stages.length > 1 ? `, stage ${stage + 1}` : ""}`;
-    await this.refresh(true);
     this.root.focus();
+    await this.refresh().catch(this.failed);
   }
 
   close() {
@@ -27,13 +27,15 @@ export class Drawer {
     this.before?.focus();
   }
 
-  async refresh(anew = false) {
-    if (!this.what) return;
-    const { query, stage, kind, number } = this.what;
+  async refresh() {
+    const what = this.what;
+    if (!what) return;
+    const { query, stage, kind, number } = what;
     this.facts();
     const past = await query.get("history", { stage, [kind]: number });
-    if (this.what?.number !== number || this.what.kind !== kind || this.what.query !== query) return; // another one was opened meanwhile
-    if (anew) this.build(kind);
+    if (this.what !== what) return; // another one was opened meanwhile
+    if (this.built !== what) this.build(kind);
+    this.built = what;
     const epochs = past.first.map((first, row) => past.last[row] - first + 1), per = (column) => column.map((value, row) => (value == null ? null : value / epochs[row]));
     const low = past.at[0] ?? 0, high = past.at.at(-1) ?? 1;
     this.charts[0].show([past.at, per(past.rows_in), per(past.rows_out)], low, high);

@@ -17,7 +17,7 @@ export function cards(now, series) {
   const rows = sum(series.rows_in, since + 1, last + 1), lasted = sum(series.lasted, since + 1, last + 1);
   const fullest = Math.max(0, ...now.stages.flatMap((stage) => (stage.limit ?? []).map((size, site) => (stage.site_columns.state_bytes[site] ?? 0) / size)));
   return [
-    card("rows/s", count(lasted > 0 ? rows / lasted : epoch.lasted > 0 ? epoch.rows_in / epoch.lasted : 0), "over the last 20 epochs"),
+    card("rows/s", count(lasted > 0 ? rows / lasted : epoch.lasted > 0 ? epoch.rows_in / epoch.lasted : 0), "last 20 epochs"),
     card("rows in all", count(totals.rows_in), span > 0 ? `${count(rows / span)} /s arrived lately` : "since the first epoch"),
     card("results", count(totals.results), `${count(epoch.results)} in epoch ${epoch.last}`),
     card("epoch", seconds(epoch.lasted), epoch.epochs ? `mean ${seconds(totals.lasted / Math.max(1, totals.epochs))} of ${count(totals.epochs)}` : ""),
@@ -42,7 +42,7 @@ export function slowest(table, query, low, high) {
 function slow(worst, query) {
   const work = worst.sites.reduce((total, site) => total + site.busy, 0);
   const stage = worst.sites.reduce((most, site, number) => (site.busy > worst.sites[most].busy ? number : most), 0);
-  const site = worst.sites[stage], done = query.events.filter((event) => event.epoch === worst.epoch && event.outcome === "done" && event.kind !== "relocation");
+  const site = worst.sites[stage], done = query.events.filter((event) => event.epoch === worst.epoch && event.outcome === "done");
   const parts = Object.entries(worst.phases).sort((a, b) => b[1] - a[1]).slice(0, 3).map(([name, value]) => `${name} ${seconds(value)}`).join(", ");
   return h("tr", {}, h("td", {}, String(worst.epoch)), h("td", {}, seconds(worst.seconds)), h("td", {}, parts),
     h("td", {}, site ? `${site.site} of stage ${stage + 1}: ${seconds(site.busy)}` : "–"), h("td", {}, because(worst, site, work, done)));
@@ -60,8 +60,9 @@ function because(worst, site, work, done) {
   if (commit > 0.3 * worst.seconds) said.push("the commit was slow: look at the checkpoint's filesystem");
   if (plan > 0.3 * worst.seconds) said.push("planning took long");
   if (site && work < 0.3 * worst.seconds && !said.length) said.push("the sites hardly worked: the source, the shuffle or the sink took the time");
+  if (!said.length) said.push("no single cause");
   if (done.length) said.push(`then ${[...new Set(done.map((event) => event.kind))].join(", ")}`);
-  return said.join("; ") || "no single cause";
+  return said.join("; ");
 }
 
 export function inputs(table, now, totals) {
