@@ -247,6 +247,11 @@ class AdaptOptions:
         """Bytes of rows a site works on at a time, whether it gathers, emits, packs or cleans up; None for no limit."""
         return None if self.memory is None else max(self._share(PIECE_SHARE), LEAST_PIECE)
 
+    @property
+    def frugal(self) -> bool:
+        """Whether processes give back at once what they do not need: under a limit that was asked for."""
+        return self.memory is not None and not self.finds_memory
+
     def _share(self, percent: int) -> int:
         """So many percent of the memory of the site that has least."""
         assert self.memory is not None

@@ -186,6 +186,7 @@ class LocalEngine:
             sites=sites,
             track_heavy=True,
             piece_bytes=piece_bytes,
+            frugal=piece_bytes is not None,
             buffer=buffer,
             clocks=clocks,
         )

@@ -47,6 +47,7 @@ def _of_stage(whole: Settings, own: AdaptOptions) -> Settings:
         recency=own.policy is not None and own.policy.recency,
         merge_limit=own.merge_limit,
         piece_bytes=own.piece_bytes,
+        frugal=own.frugal,
         buffer=own.buffer,
     )
 
