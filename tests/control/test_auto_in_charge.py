@@ -14,11 +14,12 @@ import fluxen as fx
 import fluxen.testing as ft
 from fluxen.control.adaptation import Adaptation
 from fluxen.control.plans.replanning import StagePlans
+from fluxen.control.stats import collect
 from fluxen.engine.adapting import adaptations
 from fluxen.engine.options import AdaptOptions
 from fluxen.errors import ConfigError
 from fluxen.policies import Auto, FluxLoad, Static
-from fluxen.policies.base import Replan, Rescale, Suggestion
+from fluxen.policies.base import Move, Replan, Rescale, Suggestion
 from fluxen.state.epoch import StageState
 from fluxen.state.record import GroupStats, HeavyKeys, SideStats, SiteRecord
 from fluxen.state.routing import Routing
@@ -51,8 +52,16 @@ class Keys:
                     stage=0,
                     site=site,
                     sides=[SideStats(rows_in=sum(counts))],
-                    groups=GroupStats(group=list(range(routing.size)), rows_in=counts, worked=counts, rows_out=counts),
-                    heavy=HeavyKeys(key=named.tolist(), rows=amounts, arrived=amounts, bytes=[0] * len(amounts)),
+                    groups=GroupStats(
+                        group=list(range(routing.size)), rows_in=counts, worked=counts, rows_out=counts, arrived=counts
+                    ),
+                    heavy=HeavyKeys(
+                        key=named.tolist(),
+                        rows=amounts,
+                        arrived=amounts,
+                        bytes=[0] * len(amounts),
+                        inputs=[[n, 0] for n in amounts],
+                    ),
                     seconds={"operator": sum(counts) * 1e-6},
                 )
             )
@@ -142,6 +151,98 @@ def test_beside_a_partitioner_nothing_moves_and_no_key_is_asked_for():
     driven = Driven(two_hot_keys(), policy=Auto(relocates=False), partitioner=fx.ConsistentHash()).run(30)
     assert not driven.adaptation.asks_for_keys
     assert [event for event in driven.events if event["kind"] == "move"] == []
+
+
+# ---- a key that is more than a site should do
+
+
+class Halves(Keys):
+    """Keys whose rows are all of the first input: each member of a family has its part of them."""
+
+    def records(self, routing: Routing, epoch: int, asked: bool) -> list[SiteRecord]:
+        whole = self.keys, self.rows
+        for family in routing.families:
+            at = int(np.flatnonzero(self.keys == family.h)[0])
+            each = self.rows[at] // len(family.members)
+            self.keys = np.append(np.delete(self.keys, at), family.members)
+            self.rows = np.append(np.delete(self.rows, at), [each] * len(family.members))
+        made = super().records(routing, epoch, asked)
+        self.keys, self.rows = whole
+        return [replace(record, heavy=self.headed(routing, record.heavy)) for record in made]
+
+    @staticmethod
+    def headed(routing: Routing, heavy: HeavyKeys) -> HeavyKeys:
+        """Sites name a member by its key."""
+        return replace(heavy, key=routing.heads(np.array(heavy.key, dtype=np.int64)).tolist())
+
+
+HOT = -(2**63) + 5
+
+
+def one_hot_key(rows: int) -> Halves:
+    return Halves({HOT: rows} | {-(2**63) + 2**59 + n * 2**57: 500 for n in range(100)})
+
+
+def of(driven: Driven, kind: str) -> list[int]:
+    return [int(event["when"]) for event in driven.events if (event["kind"], event["outcome"]) == (kind, "done")]
+
+
+def dealing(rows: int = 200_000, **options: Any) -> Driven:
+    driven = Driven(one_hot_key(rows), operator=TWO.operator, **options)
+    driven.state = StageState(routing=driven.state.routing, watermarks=(0, 0), emitted=(0, 0))
+    return driven
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_key_that_is_nearly_all_of_the_work_is_dealt_and_merged_when_it_has_cooled(restarts):
+    driven = dealing()
+    driven.run(30, restarts=restarts)
+    assert len(of(driven, "split")) == 1
+    [family] = driven.state.routing.families
+    assert (family.h, family.dealt, len(set(driven.state.routing.table[driven.state.routing.members(family)]))) == (
+        HOT,
+        0,
+        2,
+    )
+    assert driven.adaptation.asks_for_keys
+    driven.keys = one_hot_key(10)
+    driven.run(40, restarts=restarts)
+    assert len(of(driven, "merge")) == 1
+    assert driven.state.routing.families == ()
+    driven.run(200, restarts=restarts)
+    assert (len(of(driven, "split")), len(of(driven, "merge"))) == (1, 1)
+    assert not driven.adaptation.asks_for_keys
+    assert driven.adaptation.snapshot()["repartitioner"] is None
+    assert len(driven.state.routing.explicit) == 0
+
+
+def test_a_key_that_cannot_be_dealt_is_not_asked_for_for_ever():
+    driven = Driven(one_hot_key(200_000)).run(60)
+    assert of(driven, "split") == []
+    isolated = dealing(policy=Static()).run(60)
+    assert of(isolated, "split") == []
+    assert not isolated.adaptation.asks_for_keys
+
+
+# ---- after a restart
+
+
+def test_another_policy_after_a_restart_knows_what_is_under_way():
+    driven = Driven(two_hot_keys(), remote=True, policy=FluxLoad(min_collection=0.5))
+    driven.run(8)
+    waiting = driven.adaptation.manager.submit(
+        [Move(pgs=(7,), donor=1, receiver=0, why="by hand")], collect(driven.state, []), 8.0
+    )
+    driven.adaptation.manager.wait(waiting[0].id)
+    again = Adaptation(policy=Auto(), operator=STAGE.operator)
+    again.restore(json.loads(json.dumps(driven.adaptation.snapshot())))
+    assert [action.id for action in again.manager.running] == [waiting[0].id]
+    before = [event["id"] for event in driven.events]
+    driven.adaptation = again
+    driven.adaptation.manager.finish(waiting[0].id, 9.0)
+    driven.run(30)
+    fresh = [event["id"] for event in driven.events[len(before) :] if event["kind"] != "relocation"]
+    assert min(fresh) > max(event for event in before if event)
 
 
 # ---- policies of users

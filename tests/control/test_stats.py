@@ -72,3 +72,10 @@ def test_groups_on_disk_count_where_they_are_placed() -> None:
 
 def test_a_column_that_nobody_needs_may_be_left_out() -> None:
     assert per_group([record(0, [1, 3], bytes=[1, 2])], "arrived", 4).tolist() == [0, 0, 0, 0]
+
+
+def test_an_id_that_a_group_has_left_is_not_under_way_for_ever() -> None:
+    left = replace(STATE.routing, table=np.append(STATE.routing.table, np.int32(0)))
+    stats = collect(replace(STATE, routing=left), [record(0, [0], worked=[1])])
+    assert stats.moving.tolist() == [False] * STATE.routing.size + [True]
+    assert not stats.under_way

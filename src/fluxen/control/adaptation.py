@@ -27,7 +27,7 @@ from fluxen.control.moves.sizes import moved_bytes, padded
 from fluxen.control.plans.replanning import StagePlans
 from fluxen.control.stats import collect, per_group
 from fluxen.operators.base import Operator
-from fluxen.partitioning import Partitioner
+from fluxen.partitioning import Partitioner, UniformHash
 from fluxen.policies import LocalDisk, Policy, Static, Stats
 from fluxen.policies.base import (
     Cleanup,
@@ -84,6 +84,7 @@ class Adaptation:
                 spills=limited,
                 rotates=self.rotates,
                 isolates=partitioner is None and operator is not None and operator.divisible,
+                deals=partitioner is None and bool(operator and operator.deals),
             )
         )
         self.overflow = LocalDisk() if limited and not self.manager.policy.spills else None
@@ -94,6 +95,9 @@ class Adaptation:
             self.repartitioner = Repartitioner(
                 partitioner, operator=operator, guarded=guarded, keys_only=self.manager.policy.relocates
             )
+        # keys that are more than a site should do are dealt by the same rules beside a policy that looks at keys itself
+        self._deals = partitioner is None and self.manager.policy.deals and bool(operator and operator.deals)
+        self.sharing = self.repartitioner
         self.memory = memory
         self._held: Floats = np.zeros(0)
         self._rescale: Rescale | None = None  # asked for while other adaptations were under way
@@ -103,7 +107,7 @@ class Adaptation:
     @property
     def asks_for_keys(self) -> bool:
         """Whether sites should name their heaviest keys in the next batch."""
-        return self.manager.policy.asks_for_keys
+        return self.manager.policy.asks_for_keys or (self._deals and self.sharing is not None)
 
     def forget_rescale(self) -> None:
         """A restart has said how many sites there are: what was asked for before does not count any more."""
@@ -143,8 +147,7 @@ class Adaptation:
         stats = self._stats(state, records, seconds, waited)
         self._held = stats.bytes
         began = state.routing
-        if self.repartitioner is not None:
-            self.repartitioner.observe(state.routing, records)
+        self._follow_keys(began, records)
         self.relocations.finish(records, now)
         if self.planning is not None:
             self.planning.observe(state, records)
@@ -165,9 +168,7 @@ class Adaptation:
                 copying.append(action)  # the group stays where it is until its receiver has a copy
                 self.manager.wait(action.id)
                 planned = state
-            if planned is None:
-                planned = with_routing(state, self._carry_out(action, state.routing, stats, now))
-            state = planned
+            state = planned or with_routing(state, self._carry_out(action, state.routing, stats, now))
         for action in asked:
             if ahead.possible(action, state) and not ahead.arrived(action, records, now):
                 copying.append(action)
@@ -176,8 +177,8 @@ class Adaptation:
         anew = any(isinstance(one.suggestion, Rescale | Repartition | Split | Merge) for one in actions)
         following = replace(self._cleaned_in_time(state, now), arriving=ahead.pairs(copying))
         following = self._placed_anew(following, stats, now, settled=not anew and not copying)
-        if self.repartitioner is not None:
-            self.repartitioner.adopt(began, following.routing)
+        if self.sharing is not None:
+            self.sharing.adopt(began, following.routing)
         if not self.rotates or self.memory is None:
             return replace(following, residence=None)
         return take_turns(following, records, self.memory, epoch)
@@ -194,9 +195,9 @@ class Adaptation:
 
     def _placed_anew(self, state: StageState, stats: Stats, now: float, *, settled: bool) -> StageState:
         """The stage with what the partitioner asks for, if nothing else is under way."""
-        if self.repartitioner is not None and settled and not state.tracks:
+        if self.sharing is not None and settled and not state.tracks:
             split = self._shared_out(state, stats, now)
-            state = self._rebalance(state, stats, now) if split is state else split
+            state = self._rebalance(state, stats, now) if split is state and self.repartitioner is not None else split
         return dealing.tidied(state) if state.routing.retired else state
 
     def _decided(self, requests: Sequence[Suggestion], stats: Stats, now: float) -> list[Action]:
@@ -283,27 +284,30 @@ class Adaptation:
         asked = action.suggestion
         assert isinstance(asked, Split | Merge)
         assert self.operator is not None
-        if isinstance(asked, Split):
-            error = dealing.cannot_begin(state, self.operator, asked.key, asked.dealt, asked.sites)
-        else:
-            error = dealing.cannot_end(state, asked.key)
+        state, error = dealing.carried_out(state, self.operator, asked)
         self.manager.finish(action.id, now, error=error)
-        if error:
-            return state
-        if isinstance(asked, Split):
-            return dealing.begin(state, self.operator, asked.key, asked.dealt, asked.sites)
-        return dealing.end(state, self.operator, asked.key)
+        return state
 
     def _shared_out(self, state: StageState, stats: Stats, now: float) -> StageState:
-        assert self.repartitioner is not None
-        proposal = self.repartitioner.shared_out(state)
+        assert self.sharing is not None
+        proposal = self.sharing.shared_out(state)
         if proposal is None:
             return state
         actions = self.manager.submit([proposal], stats, now)
-        self.repartitioner.splitting.answered(done=bool(actions))
+        self.sharing.splitting.answered(done=bool(actions))
         for action in actions:
             state = self._dealt(action, state, now)
         return state
+
+    def _follow_keys(self, routing: Routing, records: Sequence[SiteRecord]) -> None:
+        """What keys cost is followed for a partitioner, while the policy wants them named, and while one is dealt."""
+        if self._deals:
+            if not routing.families and not self.manager.policy.asks_for_keys:
+                self.sharing = None
+            elif self.sharing is None:
+                self.sharing = Repartitioner(UniformHash(), operator=self.operator)
+        if self.sharing is not None:
+            self.sharing.observe(routing, records)
 
     def _cleaned_in_time(self, state: StageState, now: float) -> StageState:
         """Rows beyond their window that still owe results: the next epoch produces them, and they can go."""
@@ -347,21 +351,14 @@ class Adaptation:
         proposal = self.repartitioner.proposed(state, stats.capacity)
         if proposal is None:
             return state
-        following = proposal.routing
-        changed = np.flatnonzero(following.table[: routing.size] != routing.table)
-        suggestion = Repartition(
-            explicit=tuple(following.own_groups().items()),
-            placement=tuple((int(g), int(following.table[g])) for g in changed),
-            why=proposal.why,
-        )
-        for action in self.manager.submit([suggestion], stats, now):
-            self.manager.finish(action.id, now, bytes=self._moved(routing, following, stats))
-            return with_routing(state, following)
+        for action in self.manager.submit([proposal.suggestion(routing)], stats, now):
+            self.manager.finish(action.id, now, bytes=self._moved(routing, proposal.routing, stats))
+            return with_routing(state, proposal.routing)
         return state
 
     def _moved(self, before: Routing, after: Routing, stats: Stats) -> int:
         fresh = after.explicit[~np.isin(after.explicit, before.explicit)]
-        held = np.zeros(len(fresh)) if self.repartitioner is None else self.repartitioner.hot.bytes(fresh)
+        held = np.zeros(len(fresh)) if self.sharing is None else self.sharing.hot.bytes(fresh)
         return moved_bytes(before, after, stats.bytes + stats.spilled, dict(zip(fresh.tolist(), held.tolist())))
 
     def events(self) -> list[Json]:
@@ -369,7 +366,7 @@ class Adaptation:
         return [event.to_dict() for event in (*self.manager.new_events(), *self.relocations.new_events())]
 
     def snapshot(self) -> Json:
-        repartitioner = None if self.repartitioner is None else self.repartitioner.snapshot()
+        repartitioner = None if self.sharing is None else self.sharing.snapshot()
         policy = type(self.manager.policy).__name__
         planning = None if self.planning is None else self.planning.snapshot()
         return {
@@ -385,15 +382,19 @@ class Adaptation:
     def restore(self, state: Json) -> None:
         if not state:
             return
-        policy = type(self.manager.policy).__name__
-        if state.get("policy", policy) == policy:
-            self.manager.restore(state["manager"])
+        policy, manager = self.manager.policy, state["manager"]
+        if state.get("policy", type(policy).__name__) != type(policy).__name__:
+            # another policy begins anew, among what is under way
+            manager = {**manager, "policy": policy.snapshot()}
+        self.manager.restore(manager)
         self.relocations.restore(state.get("relocations", []))
         waiting = None if state.get("rescale") is None else decode(state["rescale"])
         self._rescale = waiting if isinstance(waiting, Rescale) else None
         if self.overflow is not None and state.get("overflow"):
             self.overflow.restore(state["overflow"])
-        if self.repartitioner is not None and state["repartitioner"] is not None:
-            self.repartitioner.restore(state["repartitioner"])
+        if self._deals and state["repartitioner"] is not None:
+            self.sharing = Repartitioner(UniformHash(), operator=self.operator)
+        if self.sharing is not None and state["repartitioner"] is not None:
+            self.sharing.restore(state["repartitioner"])
         if self.planning is not None and state.get("planning") is not None:
             self.planning.restore(state["planning"])

@@ -91,13 +91,15 @@ def collect(
 def _keys(state: StageState, records: Sequence[SiteRecord]) -> HotKeys:
     routing = state.routing
     isolated = tuple(routing.own_groups().items())
+    dealt = frozenset([*routing.dealt().tolist(), *routing.retired])
     hashes = np.array([h for record in records for h in record.heavy.key], dtype=np.int64)
     if len(hashes) == 0:
-        return HotKeys(isolated=isolated)
+        return HotKeys(isolated=isolated, dealt=dealt)
     rows = np.array([n for record in records for n in record.heavy.arrived], dtype=np.float64)
     keys, at = np.unique(hashes, return_inverse=True)
     pg = routing.groups(keys).astype(np.int64)
-    return HotKeys(key=keys, pg=pg, rows=np.bincount(at, weights=rows).astype(np.float64), isolated=isolated)
+    summed = np.bincount(at, weights=rows).astype(np.float64)
+    return HotKeys(key=keys, pg=pg, rows=summed, isolated=isolated, dealt=dealt)
 
 
 def per_group(records: Sequence[SiteRecord], name: str, size: int) -> Floats:
@@ -141,6 +143,7 @@ def _with_copies(state: StageState, stats: Stats) -> Stats:
     return replace(
         stats,
         moving=stats.moving | copies,
+        vacant=ended,
         bytes=np.where(ended, 0.0, stats.bytes),
         rows_in=np.where(ended, 0.0, stats.rows_in),
     )

@@ -20,21 +20,19 @@ def adaptations(
     options: AdaptOptions,
     *,
     cores: int = 1,
-    memory: int | None = None,
     remote: bool = False,
     guarded: bool = True,
 ) -> list[Adaptation]:
-    """`cores`: how many sites can work at once; `memory`: bytes per site where nobody says, for state that can go to
-    disk and come back; `remote`: moving state means copying files; `guarded` as in `fluxen.control.keys.repartition`.
+    """`cores`: how many sites can work at once; `remote`: moving state means copying files; `guarded` as in
+    `fluxen.control.keys.repartition`.
     """
     each = options.by_stage([stage.operator for stage in stages])
-    spilling = max(1, sum(stage.operator.spills for stage in stages))
     return [
         Adaptation(
             policy=_policy(own, cores),
             partitioner=own.partitioner,
             guarded=guarded,
-            memory=memory // spilling if own.memory is None and memory and stage.operator.spills else own.memory,
+            memory=own.memory,
             operator=stage.operator,
             remote=remote,
             planning=StagePlans(stage.operator, move_protocol=own.move_protocol, replan=_replan(own.replan)),

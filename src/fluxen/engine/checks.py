@@ -97,7 +97,7 @@ def _check_policy(stages: _Stages) -> None:
     policy = next(options.policy for _, options in stages.values())
     assert policy is not None
     name = type(policy).__name__
-    limited = [options.memory is not None for _, options in stages.values()]
+    limited = [options.limits_memory for _, options in stages.values()]
     if policy.needs_memory and not any(limited):
         raise ConfigError(f"policy {name} acts only where memory is limited; give memory_per_site as well")
     if policy.spills and any(limited) and not any(operator.spills for operator, _ in stages.values()):

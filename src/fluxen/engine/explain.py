@@ -45,7 +45,8 @@ def _adapting(options: AdaptOptions) -> str:
         if chosen is not None:
             parts.append(f"{name} {type(chosen).__name__}")
     if options.memory_per_site is not None:
-        parts.append(f"memory_per_site {options.memory_per_site}, shared by the stages")
+        shared = "of what executors have, " if options.finds_memory else ""
+        parts.append(f"memory_per_site {options.memory_per_site}, {shared}shared by the stages")
     return f"fluxen: {', '.join(parts)}"
 
 

@@ -85,6 +85,7 @@ class Settings:
     """rank groups by recent results instead of all of the active generation"""
     merge_limit: int = MAX_MERGED_BYTES
     piece_bytes: int | None = None
+    frugal: bool = False
     buffer: SkewBuffer | None = None
     clocks: Clocks = field(default_factory=Clocks)
     stages: tuple[Settings, ...] = ()
@@ -294,6 +295,7 @@ class Loop(Generic[Rows]):
                 recency=settings.recency,
                 merge_limit=settings.merge_limit,
                 piece_bytes=settings.piece_bytes,
+                frugal=settings.frugal,
                 buffer=settings.buffer,
                 moment=moment if stage.on_arrival else None,
                 budgets=None if rows is None else budgets(before, at),

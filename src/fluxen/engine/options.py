@@ -32,11 +32,15 @@ PIECE_SHARE = 2
 """Percent of a site's memory that the rows worked on at a time may take."""
 LEAST_PIECE = 1 << 20
 """Bytes of rows below which working piece by piece costs more time than memory is worth."""
+ROOMY = 5
+"""How many times as much a run and a piece may take where memory was found, as as much again is left beside it."""
+AUTO, UNLIMITED = "auto", "unlimited"
+"""Words in the place of a size."""
 PARTITIONS = 256
 """Partition groups of a query that says nothing about them."""
 
 
-QUERY_WIDE = ("sites", "partitions", "clock", "latency", "stages")
+QUERY_WIDE = ("sites", "partitions", "clock", "latency", "stages", "found")
 """Options that no stage has for itself."""
 
 
@@ -75,6 +79,8 @@ class AdaptOptions:
     latency: str | timedelta | None = None
     stages: Mapping[int, Mapping[str, Any]] | None = None
     """by number, counted from 1 as `explain()` does: options of single stages, in place of those of the query"""
+    found: int | None = None
+    """bytes per site that the runtime has found where `memory_per_site` is "auto"; None before it has looked"""
 
     def __post_init__(self) -> None:
         if self.policy is not None:
@@ -159,11 +165,23 @@ class AdaptOptions:
 
         Stages with state share the query's memory, but for those that have been given their own.
         """
-        own = [number for number, given in (self.stages or {}).items() if "memory_per_site" in given]
+        own = [number for number, told in (self.stages or {}).items() if "memory_per_site" in told]
         kept = [bool(operator.keeps("event time")) for operator in operators]
-        sharing = sum(keeps and number not in own for number, keeps in enumerate(kept, start=1))
         stages = [self.at(number) for number in range(len(operators))]
-        return [one if number in own else one._part(sharing) for number, one in enumerate(stages, start=1)]
+        finding = sum(keeps and one.finds_memory for keeps, one in zip(kept, stages))
+        sharing = sum(keeps and number not in own for number, keeps in enumerate(kept, start=1))
+        return [
+            one._found_part(finding if keeps else 0)
+            if one.finds_memory
+            else one
+            if number in own
+            else one._part(sharing)
+            for number, (one, keeps) in enumerate(zip(stages, kept), start=1)
+        ]
+
+    def _found_part(self, stages: int) -> AdaptOptions:
+        """The same options with one of so many equal parts of what was found; nothing for a stage without state."""
+        return replace(self, found=None if self.found is None or not stages else max(self.found // stages, 1))
 
     def _part(self, stages: int) -> AdaptOptions:
         """The same options with one of several equal parts of the memory."""
@@ -174,9 +192,28 @@ class AdaptOptions:
         return replace(self, memory_per_site=parts[0] if isinstance(self.memory, int) else parts)
 
     @property
+    def finds_memory(self) -> bool:
+        """Whether a site has a share of what its executor really has."""
+        return self.memory_per_site == AUTO
+
+    @property
+    def looks_for_memory(self) -> bool:
+        """Whether any stage needs to know what executors have."""
+        return self.finds_memory or any(told.get("memory_per_site") == AUTO for told in (self.stages or {}).values())
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether sites have a limit, known or not."""
+        return self.finds_memory or self.memory is not None
+
+    @property
     def memory(self) -> Memory | None:
-        """`memory_per_site` in bytes."""
+        """`memory_per_site` in bytes; None where it is not limited, or not known yet."""
         given = self.memory_per_site
+        if self.finds_memory:
+            return self.found
+        if given == UNLIMITED:
+            return None
         if given is None or isinstance(given, str | int):
             return None if given is None else parse_size(given)
         if not given:
@@ -203,17 +240,23 @@ class AdaptOptions:
         """Bytes up to which runs are merged: a merge holds its rows several times over."""
         if self.memory is None:
             return MAX_MERGED_BYTES
-        return max(MERGED_SHARE * self._least_memory // 100, 1 << 16)
+        return min(max(self._share(MERGED_SHARE), 1 << 16), MAX_MERGED_BYTES)
 
     @property
     def piece_bytes(self) -> int | None:
         """Bytes of rows a site works on at a time, whether it gathers, emits, packs or cleans up; None for no limit."""
-        return None if self.memory is None else max(PIECE_SHARE * self._least_memory // 100, LEAST_PIECE)
+        return None if self.memory is None else max(self._share(PIECE_SHARE), LEAST_PIECE)
 
     @property
-    def _least_memory(self) -> int:
+    def frugal(self) -> bool:
+        """Whether processes give back at once what they do not need: under a limit that was asked for."""
+        return self.memory is not None and not self.finds_memory
+
+    def _share(self, percent: int) -> int:
+        """So many percent of the memory of the site that has least."""
         assert self.memory is not None
-        return self.memory if isinstance(self.memory, int) else min(self.memory)
+        least = self.memory if isinstance(self.memory, int) else min(self.memory)
+        return percent * (ROOMY if self.finds_memory else 1) * least // 100
 
 
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:

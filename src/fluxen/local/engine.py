@@ -158,10 +158,8 @@ class LocalEngine:
         wall: Callable[[], float] = time.time,
         name: str = "",
     ) -> None:
-        """`merge_limit`: one for all sites, or one for each. `guarded` as in `fluxen.control.keys.repartition`.
-
-        `own` are options of single stages, as `stages` in `Query.adapt`.
-        """
+        """`merge_limit`: one for all sites, or one for each. `guarded` as in `fluxen.control.keys.repartition`. `own`
+        are options of single stages, as `stages` in `Query.adapt`."""
         self.stages = chained(stages)
         self.store = Store(store) if isinstance(store, str) else store
         self.runtime = LocalRuntime(self.stages, sink)
@@ -186,6 +184,7 @@ class LocalEngine:
             sites=sites,
             track_heavy=True,
             piece_bytes=piece_bytes,
+            frugal=piece_bytes is not None,
             buffer=buffer,
             clocks=clocks,
         )

@@ -176,6 +176,8 @@ class Policy(ABC):
     """whether it decides where groups are; a partitioner beside it then only gives keys groups of their own"""
     routes: bool = False
     """whether it decides about every row's site, as partitioners do"""
+    deals: bool = False
+    """whether a key that is more than a site should do, of those it asks for, is dealt over several sites beside it"""
 
     @property
     def asks_for_keys(self) -> bool:

@@ -48,7 +48,7 @@ class RiverDQ(Policy):
         self._speed: list[float] = []
 
     def suggest(self, stats: Stats, now: float) -> Sequence[Suggestion]:
-        if stats.sites < 2 or stats.rows_in.sum() <= 0 or stats.moving.any():
+        if stats.sites < 2 or stats.rows_in.sum() <= 0 or stats.under_way:
             return ()
         speed = self._learn(stats)
         if speed is None:

@@ -23,6 +23,10 @@ def _none() -> Any:
     return np.zeros(0, dtype=np.int64)
 
 
+def _nothing() -> Any:
+    return np.zeros(0, dtype=np.bool_)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotKeys:
     """Keys with most rows in one report, where sites were asked for them, and those with a group of their own."""
@@ -33,6 +37,8 @@ class HotKeys:
     rows: Floats = field(default_factory=_none)
     isolated: tuple[tuple[int, int], ...] = ()
     """(key hash, its partition group)"""
+    dealt: frozenset[int] = frozenset()
+    """those of `isolated` that stand for a part of a key's rows, or did"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,8 @@ class Traits:
     """groups beyond a site's memory take turns in it by themselves"""
     isolates: bool = False
     """a heavy key can get a group of its own"""
+    deals: bool = False
+    """rows of a heavy key can be dealt over several sites"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +91,13 @@ class Stats:
     backlog: Floats
     rank: Ints
     moving: Bools
+    vacant: Bools = field(default_factory=_nothing)
+    """ids that no group has now; they count as moving, so that nobody moves them; empty where there are none"""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether any group is moving."""
+        return bool((self.moving & ~self.vacant if len(self.vacant) else self.moving).any())
 
     @property
     def sites(self) -> int:

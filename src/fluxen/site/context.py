@@ -48,6 +48,8 @@ class SiteContext:
     """bytes beyond which runs are not merged"""
     piece_bytes: int | None = None
     """bytes of rows to hold at a time, about, whatever is done with them; None where memory is not limited"""
+    frugal: bool = False
+    """whether memory is so short that what a batch has touched goes back at once"""
     buffer: SkewBuffer | None = None
     """how long a site may work on the batch and how much may wait; None for as long as it takes"""
     moment: int | None = None

@@ -134,8 +134,8 @@ class ShareTask:
         writer.append(totals.state)
         writer.keep(work)
         clock.spent("write")
-        if self.context.piece_bytes is not None:
-            writer.reopen()  # memory is limited: release the pages the operator has touched before others are
+        if self.context.frugal:
+            writer.reopen()  # release the pages the operator has touched before others are
         self.generations.pack()
         clock.spent("pack")
         writer.merge()

@@ -239,7 +239,7 @@ class Query:
         sites=4                     parallel instances of every stage; None for as many as there are cores; "auto", or
                                     bounds such as (1, 8), for as many as it takes: more when busy, fewer when idle
         partitions=256              partition groups, what moves and spills; fixed for a checkpoint
-        memory_per_site="256m"      state a site may hold in memory, or one size per site; shared by stages
+        memory_per_site="256m"      state of a site in memory, or a list; "auto": a share of what there is; "unlimited"
         policy="flux-load"          what moves and spills: an object (fx.FluxLoad(imbalance=1.5)), a name, a name with
                                     settings ({"name": "flux-load", "imbalance": 1.5}), or one of your own by its path
                                     ("my_package.my_module:MyPolicy"); "auto" prices what could be done next

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-import uuid
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,20 +17,20 @@ from pyspark.sql.streaming import StreamingQuery
 
 from fluxen import errors
 from fluxen.arrays import Json
+from fluxen.control.memory.rotation import Memory
 from fluxen.dashboard import Shown, show
 from fluxen.dashboard.notebook import keep_showing, table, text
 from fluxen.dashboard.plot import timeline
 from fluxen.dashboard.source import Source
 from fluxen.engine.adapting import adaptations
-from fluxen.engine.checks import check_sites
 from fluxen.engine.keeper import ClaimKeeper
-from fluxen.engine.loop import Clocks, Loop, Settings, event_time
-from fluxen.engine.options import AdaptOptions
+from fluxen.engine.loop import Loop
 from fluxen.engine.progress import shown
 from fluxen.errors import CheckpointError, ConfigError, FluxenError
 from fluxen.spark.limits import Sizing
 from fluxen.spark.query import Query
 from fluxen.spark.runtime import SparkRuntime
+from fluxen.spark.settings import cores, settings, with_memory
 from fluxen.spark.sinks.base import FormatSink, Sink
 from fluxen.spark.watch import planned_batch, watch
 
@@ -67,12 +65,13 @@ class Run:
         self._end_of_input = end_of_input
         store, stages = query.store(checkpoint), [plan.stage for plan in query.plans]
         self._runtime = SparkRuntime(query, sink)
+        options = with_memory(query)
         self._loop = Loop(
             stages,
             store,
             self._runtime,
-            adaptations(stages, query.options, cores=_cores(query), remote=not store.shared),
-            _settings(query, name or ""),
+            adaptations(stages, options, cores=cores(query), remote=not store.shared),
+            settings(query, options, name or ""),
         )
         self._failure: BaseException | None = None
         self._stopped, self._done = threading.Event(), threading.Event()
@@ -148,7 +147,11 @@ class Run:
                 kind="resize", what=f"limits of sources: {sizing.shown}", why=resize.why, now=now, detail={}
             )
             sizing.starting()
-            following = self._launch(sizing.rows())
+            try:
+                following = self._launch(sizing.rows())
+            except Exception as error:
+                self._failure = error  # and not what the stream before ended with
+                raise
             sizing.started()
             return following
 
@@ -186,7 +189,7 @@ class Run:
             try:
                 watch(stream, self._loop, finite=finite)
             except Exception:
-                if self._sizing is None or self._sizing.due is None or self._stopped.is_set():
+                if not self._resizing or self._stopped.is_set():
                     raise
             following = self._again(stream)
             if following is None:
@@ -242,6 +245,11 @@ class Run:
     def events(self) -> list[Json]:
         """Every adaptation so far, refusals included."""
         return self._loop.log.events()
+
+    @property
+    def memory_per_site(self) -> list[Memory | None]:
+        """Bytes of state that a site may hold in memory, stage by stage; None where there is no limit."""
+        return [adaptation.memory for adaptation in self._loop.adaptations]
 
     @property
     def predictions(self) -> list[Json]:
@@ -301,7 +309,9 @@ class Run:
 
     def exception(self) -> BaseException | None:
         """What ended the query, as a FluxenError where fluxen raised it; None while it runs or after a good end."""
-        error = self._failure if self._failure is not None else self._stream.exception()
+        error = self._failure
+        if error is None and not self._resizing:  # a stream that makes way for another one may end with an error
+            error = self._stream.exception()
         return None if error is None else (_ours(str(error)) or error)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
@@ -315,10 +325,26 @@ class Run:
 
     def processAllAvailable(self) -> None:
         """Wait until all rows that are there now have been processed; for tests."""
-        try:
-            self._stream.processAllAvailable()
-        except Exception as error:
-            raise (_ours(str(error)) or error) from None
+        while True:
+            stream = self._stream
+            try:
+                stream.processAllAvailable()
+            except Exception as error:
+                if not self._replaced(stream):
+                    raise (_ours(str(error)) or error) from None
+            if not self._replaced(stream):
+                return
+            self._done.wait(0.05)
+
+    @property
+    def _resizing(self) -> bool:
+        """Whether the stream ends only to go on with other limits."""
+        return self._sizing is not None and self._sizing.due is not None
+
+    def _replaced(self, stream: StreamingQuery) -> bool:
+        """Whether another stream goes on, or will, where this one has ended."""
+        with self._switching:
+            return self.isActive and not self._stopped.is_set() and (self._resizing or stream is not self._stream)
 
     def stop(self) -> None:
         """Stop after the running batch's last committed epoch; a later start continues there."""
@@ -332,40 +358,6 @@ class Run:
         self._stopped.set()
         self._await_commit()
         self.stop()
-
-
-def _settings(query: Query, name: str) -> Settings:
-    options = query.options
-    sites = options.first_sites(_cores(query))
-    whole = Settings(
-        name=name,
-        partitions=options.partitions,
-        sites=sites,
-        rescale_at_start=options.fixed_sites is not None,
-        token=uuid.uuid4().hex[:8],
-        clocks=Clocks() if options.clock == "wall" else Clocks(policies=event_time),
-    )
-    each = options.by_stage([plan.stage.operator for plan in query.plans])
-    return replace(whole, stages=tuple(_of_stage(whole, own) for own in each))
-
-
-def _of_stage(whole: Settings, own: AdaptOptions) -> Settings:
-    check_sites(own, whole.sites)
-    return replace(
-        whole,
-        placement=own.placement,
-        track_heavy=own.partitioner is not None,
-        recency=own.policy is not None and own.policy.recency,
-        merge_limit=own.merge_limit,
-        piece_bytes=own.piece_bytes,
-        buffer=own.buffer,
-    )
-
-
-def _cores(query: Query) -> int:
-    """How many tasks Spark runs at once."""
-    cores: int = query.spark.sparkContext.defaultParallelism
-    return cores
 
 
 def _ours(text: str) -> FluxenError | None:

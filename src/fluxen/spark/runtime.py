@@ -123,7 +123,7 @@ class SparkRuntime:
             # a map task that runs again gives the same rows, so nothing is learned from checksums that compare them
             for name in ("enabled", "enableFullRetryOnMismatch"):
                 spark.conf.set(f"spark.sql.shuffle.orderIndependentChecksum.{name}", "false")
-        if self.query.options.memory is not None:
+        if self.query.options.frugal:
             allocator.lean(spark.sparkContext)
         self.session = spark
         self._markers.clear()

@@ -39,7 +39,7 @@ class SiteTask:
         self.job.store.cache = cache_directory(os.environ, self.job.store.cache)
         for table in run_site(self.job, lambda: decode(self.wire, batches), attempt, where):
             yield from rechunk(table)
-        if self.job.piece_bytes is not None:
+        if self.job.frugal:
             allocator.trim()
 
 

@@ -33,7 +33,7 @@ from fluxen.control.keys.splitting import Splitting, spread
 from fluxen.control.moves.rerouting import returnable
 from fluxen.operators.base import Operator
 from fluxen.partitioning import Frequencies, HashPair, Loads, Partitioner, Resources, Ring, UniformFunction
-from fluxen.policies.base import Merge, Split
+from fluxen.policies.base import Merge, Repartition, Split
 from fluxen.state.epoch import StageState
 from fluxen.state.record import SiteRecord
 from fluxen.state.routing import Routing, base_group
@@ -56,6 +56,15 @@ class Proposal:
 
     routing: Routing
     why: str
+
+    def suggestion(self, before: Routing) -> Repartition:
+        """It as policies would ask for it."""
+        changed = np.flatnonzero(self.routing.table[: before.size] != before.table)
+        return Repartition(
+            explicit=tuple(self.routing.own_groups().items()),
+            placement=tuple((int(g), int(self.routing.table[g])) for g in changed),
+            why=self.why,
+        )
 
 
 class Repartitioner:

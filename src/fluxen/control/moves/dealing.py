@@ -23,12 +23,13 @@ import numpy as np
 from fluxen.arrays import Groups, Ints
 from fluxen.control.moves.rerouting import returnable, with_routing
 from fluxen.operators.base import Operator
+from fluxen.policies.base import Merge, Split
 from fluxen.state.epoch import StageState
 from fluxen.state.families import Family
 from fluxen.state.routing import Routing, base_group, mask_of, ranges
 from fluxen.state.segment import SegmentRef
 
-__all__ = ["begin", "cannot_begin", "cannot_end", "end", "family_of", "tidied"]
+__all__ = ["begin", "cannot_begin", "cannot_end", "carried_out", "end", "family_of", "tidied"]
 
 
 def family_of(routing: Routing, h: int) -> Family | None:
@@ -119,6 +120,15 @@ def end(state: StageState, operator: Operator, h: int) -> StageState:
     )
     left = _without(state.segments, groups[1:], groups[:0], size)
     return replace(state, routing=routing, segments=(*left, *back))
+
+
+def carried_out(state: StageState, operator: Operator, asked: Split | Merge) -> tuple[StageState, str]:
+    """The stage with a key dealt, or one again, as asked for; or as it is, and why it cannot be."""
+    if isinstance(asked, Split):
+        error = cannot_begin(state, operator, asked.key, asked.dealt, asked.sites)
+        return (state if error else begin(state, operator, asked.key, asked.dealt, asked.sites)), error
+    error = cannot_end(state, asked.key)
+    return (state if error else end(state, operator, asked.key)), error
 
 
 def tidied(state: StageState) -> StageState:

@@ -5,7 +5,8 @@ Who proposes what:
 * balancing load, or memory where groups take turns in it: `fluxen.policies.flux.hybrid`, with its rules about noise;
 * spilling, bringing back and evening out memory: `fluxen.policies.disk.forecast`, while a join's state is about to
   outgrow it; memory comes first then, so that the two do not undo each other's moves;
-* groups of their own for heavy keys: `fluxen.policies.auto.isolation`;
+* groups of their own for heavy keys: `fluxen.policies.auto.isolation`; keys that it asks for and that are more than a
+  site should do are dealt over several sites (`fluxen.control.keys.splitting`);
 * the number of sites, between bounds: `fluxen.policies.auto.scaling`.
 
 What a proposal saves follows from how long sites take now and would take then (`fluxen.policies.auto.loads`), what it
@@ -71,6 +72,8 @@ class Auto(Policy):
         query = query.adapt(policy=fx.Auto(imbalance=1.5))
     """
 
+    deals = True
+
     def __init__(
         self,
         *,
@@ -109,7 +112,7 @@ class Auto(Policy):
         self._loads.observe(stats)
         self._prices.observe(stats)
         self._ledger.observe(stats)
-        self._isolation.observe(stats, self._loads)
+        self._isolation.observe(stats, self._loads, deals=self.traits.deals)
         memory = choose(self._memory(stats, now))
         taken = frozenset[int]().union(*(one.sites or frozenset() for one in memory))
         chosen = [*memory, *choose(self._balance(stats, now, taken))]

@@ -5,6 +5,9 @@ out and its heaviest group is most of the difference. If the rest of that group,
 key is isolated; groups then move as all others do (`fluxen.policies.auto.auto`). Isolating copies nothing. A key whose
 group has had next to no work for `COOL` reports goes back to where it was.
 
+Where a key can be dealt over several sites, sites name keys for that, too, while a group that is one key is all that
+keeps a site slow (`fluxen.control.keys.splitting`).
+
 The number of isolated keys is bounded (`MOST`), as every row is looked up among them.
 """
 
@@ -24,7 +27,7 @@ __all__ = ["Isolation"]
 ASKS = 3
 """Reports in a row in which a site must stand out before keys are asked for, and in which keys are looked at."""
 RELIEF = 0.05
-"""Share of the slowest site's time that isolating must be predicted to save."""
+"""Share of the slowest site's time that isolating, or a move in its place, must be predicted to save."""
 STANDS_OUT = 1.2
 """The slowest site's time over the mean, from which on it stands out."""
 COOL = 32
@@ -45,9 +48,10 @@ class Isolation:
     def asks(self) -> bool:
         return self._apart >= ASKS
 
-    def observe(self, stats: Stats, loads: Loads) -> None:
-        group = self._blocking(stats, loads)
-        self._apart = min(self._apart + 1, 2 * ASKS) if group is not None else 0
+    def observe(self, stats: Stats, loads: Loads, *, deals: bool = False) -> None:
+        """One more report; `deals`: whether to ask for keys that have their groups to themselves, too."""
+        group, apart = self._blocking(stats, loads)
+        self._apart = min(self._apart + 1, 2 * ASKS) if group is not None or (deals and apart) else 0
         if group is None:
             self._named = {}
         else:
@@ -56,25 +60,25 @@ class Isolation:
         cold = {}
         for key, pg in stats.keys.isolated:
             row = stats.index(pg)
-            if row >= 0 and loads.work[row] <= _COLD * means:
+            if key not in stats.keys.dealt and row >= 0 and loads.work[row] <= _COLD * means:
                 cold[key] = min(self._cold.get(key, 0) + 1, COOL)
         self._cold = cold
 
-    def _blocking(self, stats: Stats, loads: Loads) -> int | None:
-        """The row of the group that keeps the slowest site slow, if it is one that can be divided."""
+    def _blocking(self, stats: Stats, loads: Loads) -> tuple[int | None, bool]:
+        """The row of the group that keeps the slowest site slow, if it is more than one key; and whether one does."""
         seconds = loads.seconds
         if stats.sites < 2 or loads.slowest < STANDS_OUT * float(seconds.mean()) or loads.slowest <= 0:
-            return None
+            return None, False
         site = int(seconds.argmax())
         mine = np.flatnonzero(stats.placement == site)
         if len(mine) == 0:
-            return None
+            return None, False
         row = int(mine[loads.work[mine].argmax()])
         took = float(loads.work[row] * loads.pace[site])
         own = {pg for _, pg in stats.keys.isolated}
-        # a group that fits beside the others on the idlest site is moved, not divided
-        fits = float(seconds.min()) + took < loads.slowest
-        return None if fits or int(stats.pg[row]) in own else row
+        # a group that is better off beside those of the idlest site is moved, not divided
+        fits = float(seconds.min()) + took < (1 - RELIEF) * loads.slowest
+        return (None if fits or int(stats.pg[row]) in own else row), not fits
 
     def _look(self, stats: Stats, row: int) -> None:
         rows = float(stats.rows_in[row])
@@ -86,12 +90,12 @@ class Isolation:
                 self._named[key] = (share + min(n / rows, 1.0), reports + 1)
 
     def candidates(self, stats: Stats, loads: Loads) -> list[Candidate]:
-        if stats.moving.any():
+        if stats.under_way:
             return []
         return self._isolating(stats, loads) or self._returning(stats)
 
     def _isolating(self, stats: Stats, loads: Loads) -> list[Candidate]:
-        row = self._blocking(stats, loads)
+        row, _ = self._blocking(stats, loads)
         known = {key: total / n for key, (total, n) in self._named.items() if n >= ASKS}
         if row is None or not known or len(stats.keys.isolated) >= MOST:
             return []

@@ -77,7 +77,7 @@ class Ledger:
         """One more report."""
         work = float((stats.rows_in + stats.rows_out).sum())
         slowest = float(stats.busy.max(initial=0.0))
-        if work <= 0 or slowest <= 0 or stats.moving.any():
+        if work <= 0 or slowest <= 0 or stats.under_way:
             return
         newest = (slowest / work, stats.whole / work)
         self._recent = [*self._recent, newest][-BEFORE:]

@@ -64,7 +64,7 @@ class Scaling:
             wanted = min(max(stats.sites, self.low), self.high)
             why = f"between {self.low} and {self.high} sites were asked for"
             return [Candidate(kind="rescale", suggestions=(Rescale(sites=wanted, why=why),), needed="within bounds")]
-        if len(self._seen) < PATIENCE or stats.moving.any():
+        if len(self._seen) < PATIENCE or stats.under_way:
             return []
         whole, waited, work = (sum(column) / len(self._seen) for column in zip(*self._seen))
         found = self._number(stats.sites, whole, waited, work, loads)
