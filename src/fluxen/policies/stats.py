@@ -23,10 +23,6 @@ def _none() -> Any:
     return np.zeros(0, dtype=np.int64)
 
 
-def _nothing() -> Any:
-    return np.zeros(0, dtype=np.bool_)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotKeys:
     """Keys with most rows in one report, where sites were asked for them, and those with a group of their own."""
@@ -91,13 +87,13 @@ class Stats:
     backlog: Floats
     rank: Ints
     moving: Bools
-    vacant: Bools = field(default_factory=_nothing)
-    """ids that no group has now; they count as moving, so that nobody moves them; empty where there are none"""
+    vacant: Bools
+    """ids that no group has now; they count as moving, so that nobody moves them"""
 
     @property
     def under_way(self) -> bool:
         """Whether any group is moving."""
-        return bool((self.moving & ~self.vacant if len(self.vacant) else self.moving).any())
+        return bool((self.moving & ~self.vacant).any())
 
     @property
     def sites(self) -> int:
@@ -139,7 +135,6 @@ class Stats:
         keys: HotKeys | None = None,
         pg: ArrayLike | None = None,
         rank: ArrayLike | None = None,
-        moving: ArrayLike | None = None,
         **columns: ArrayLike | None,
     ) -> Stats:
         """Fill in what is missing: zeros, no memory limit, and site totals summed from the groups.
@@ -149,6 +144,7 @@ class Stats:
         whole, waited = (float(np.asarray(columns.pop(name, 0.0))) for name in ("whole", "waited"))
         where = np.asarray(placement, dtype=np.int64)
         size = len(where)
+        moving, vacant = (_flags(columns.pop(name, None), size) for name in ("moving", "vacant"))
         given = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items() if values is not None}
         unknown = sorted(set(columns) - {*_GROUP_COLUMNS, *_SITE_TOTALS, *_SITE_COLUMNS})
         if unknown:
@@ -171,7 +167,8 @@ class Stats:
             pg=np.arange(size, dtype=np.int64) if pg is None else np.asarray(pg, dtype=np.int64),
             placement=where,
             rank=np.full(size, -1, dtype=np.int64) if rank is None else np.asarray(rank, dtype=np.int64),
-            moving=np.zeros(size, dtype=np.bool_) if moving is None else np.asarray(moving, dtype=np.bool_),
+            moving=moving,
+            vacant=vacant,
             **made,
         )
 
@@ -184,6 +181,10 @@ _SITE_TOTALS = {
     "site_spilled": "spilled",
 }
 _SITE_COLUMNS = {"busy": 0.0, "idle": 0.0, "capacity": np.inf, "read": 0.0}
+
+
+def _flags(given: ArrayLike | None, size: int) -> Bools:
+    return np.zeros(size, dtype=np.bool_) if given is None else np.asarray(given, dtype=np.bool_)
 
 
 def utilization(busy: Floats, idle: Floats) -> Floats:
