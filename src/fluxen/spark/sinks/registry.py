@@ -44,7 +44,7 @@ def table_sink(table: str, words: SinkWords) -> Sink:
     if source != "delta":
         _refuse_upsert(words, f"table {table} of {source}")
     if source in FILES:
-        return TableSink(spark, table, FileSink(source, described["Location"], words.without("path"), partitions))
+        return TableSink(spark, table, source, described["Location"], words.without("path"), partitions)
     kind = _TABLES.get(source, SparkSink)
     sink = kind(source, options, partitions, table)
     if isinstance(sink, DeltaSink) and keys:
