@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import fluxen as fx
-from fluxen.errors import ConfigError, QueryError
+from fluxen.errors import CheckpointError, ConfigError, QueryError
 from fluxen.state.epoch import EpochLog
 from fluxen.testing import feed
 
@@ -95,6 +96,33 @@ def test_a_new_checkpoint_counts_its_epochs_anew_in_the_same_table(source, table
     assert found(tables.table(table)) == expected(2) + expected(2)
 
 
+@pytest.mark.parametrize("source", FORMATS)
+def test_a_checkpoint_older_than_the_table_is_refused_instead_of_left_out(source, tables, named, tmp_path):
+    """To the table its epochs would be those it has, whatever rows are in them now."""
+    table = named(source)
+
+    def run(batches: int) -> None:
+        writer(counting(tables, tmp_path, batches), tmp_path).toTable(table, format=source).awaitTermination()
+
+    run(1)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    run(3)
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.move(tmp_path / "copy", tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match=r"the table has epoch 2 .* goes on with epoch 1"):
+        run(5)
+
+
+def test_an_iceberg_table_may_be_partitioned_by_what_is_computed(tables, named, tmp_path):
+    table = named("iceberg")
+    tables.sql(
+        f"CREATE TABLE {table} (k bigint, n bigint, total bigint) USING iceberg PARTITIONED BY (n, bucket(4, k))"
+    )
+    writer(counting(tables, tmp_path, 2), tmp_path).toTable(table, format="iceberg").awaitTermination()
+    tables.sql(f"REFRESH TABLE {table}")
+    assert found(tables.table(table)) == expected(2)
+
+
 def test_delta_takes_a_path_and_upserts_by_key(tables, dying, tmp_path):
     path = str(tmp_path / "out")
 
@@ -154,6 +182,11 @@ def test_upserts_are_refused_where_they_mean_nothing(tables, named, tmp_path):
     query = counting(tables, tmp_path, 1)
     with pytest.raises(QueryError, match="option upsert names 'x'"):
         writer(query, tmp_path, upsert="x").format("delta").start(str(tmp_path / "out"))
+    for nothing in ("", "k,"):
+        with pytest.raises(QueryError, match="option upsert names ''"):
+            writer(query, tmp_path, upsert=nothing).format("delta").start(str(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="no use for option 'mergeSchema'"):
+        writer(query, tmp_path, upsert="k", mergeSchema="true").format("delta").start(str(tmp_path / "out"))
     with pytest.raises(ConfigError, match="upsert is for tables of Delta"):
         writer(query, tmp_path, upsert="k").format("parquet").start(str(tmp_path / "out"))
     with pytest.raises(ConfigError, match="upsert is for tables of Delta"):

@@ -33,3 +33,9 @@ def test_a_release_without_a_package_is_named_with_those_that_have_one() -> None
         settings_of(["kafak"], "4.1.1", {})
     with pytest.raises(ConfigError, match=r"such as \['kafka'\]"):
         settings_of("kafka", "4.1.1", {})
+
+
+def test_lists_keep_what_spark_submit_was_given() -> None:
+    made = settings_of(["delta"], "4.1.1", {}, {"spark.sql.extensions": "my.Extension", "spark.master": "local"})
+    assert made["spark.sql.extensions"] == "my.Extension,io.delta.sql.DeltaSparkSessionExtension"
+    assert "spark.master" not in made

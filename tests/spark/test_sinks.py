@@ -8,12 +8,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import fluxen as fx
 from fluxen.state.epoch import EpochLog
-from fluxen.testing import feeds
+from fluxen.testing import feed, feeds
 from tests.conftest import Collected
 from tests.spark.rows import events
 
@@ -109,11 +110,36 @@ def test_files_hold_every_result_once_after_an_epoch_was_delivered_twice(spark, 
         with pytest.raises(Exception, match="killed between"):
             start().awaitTermination()
     assert written(out, source) == PAIRS
-    orphan = out / "_fluxen" / "e0000000001-dead"
+    own = next(path.name for path in out.rglob("part-e0000000001-*"))[5:26]
+    orphan = out / "_fluxen" / f"{own}dead"
     orphan.mkdir(parents=True)
     (orphan / f"part-x.{source}").write_text("staged by an attempt that died")
     start().awaitTermination()
     assert written(out, source) == PAIRS
+
+
+def counted(spark: Any, directory: Path, checkpoint: Path, batches: int) -> list[int]:
+    """The counts in a directory of files, to which a run over so many batches has been added."""
+    rows = feed(spark, [pa.table({"k": [7]})] * batches, directory / "input")
+    writer = fx.aggregate(rows, by="k", n=fx.count()).adapt(sites=1, partitions=4).writeStream.format("json")
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer.start(str(directory / "out")).awaitTermination()
+    lines = [line for path in (directory / "out").rglob("part-*") for line in path.read_text().splitlines()]
+    return sorted(json.loads(line)["n"] for line in lines)
+
+
+def test_queries_that_write_files_into_one_directory_leave_each_others_alone(spark, tmp_path):
+    assert counted(spark, tmp_path, tmp_path / "first", 3) == [1, 2, 3]
+    assert counted(spark, tmp_path, tmp_path / "second", 3) == [1, 1, 2, 2, 3, 3]
+
+
+def test_files_of_all_epochs_after_a_restored_copy_are_replaced(spark, tmp_path):
+    counted(spark, tmp_path, tmp_path / "checkpoint", 1)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    assert counted(spark, tmp_path, tmp_path / "checkpoint", 3) == [1, 2, 3]
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.move(tmp_path / "copy", tmp_path / "checkpoint")
+    assert counted(spark, tmp_path, tmp_path / "checkpoint", 4) == [1, 2, 3, 4]
 
 
 def test_a_memory_sink_is_a_table_of_the_users_session(spark, tmp_path):

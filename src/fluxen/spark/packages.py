@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fluxen.errors import ConfigError, PlatformError
 
-__all__ = ["PACKAGES", "settings_of"]
+__all__ = ["PACKAGES", "absent", "settings_of"]
 
 _KAFKA = "org.apache.spark:spark-sql-kafka-0-10"
 _ICEBERG = "org.apache.iceberg:iceberg-spark-runtime"
@@ -43,8 +43,12 @@ _LISTS = ("spark.jars.packages", "spark.sql.extensions")
 PACKAGES = tuple(_COORDINATES)
 
 
-def settings_of(packages: Sequence[str], spark: str, asked: dict[str, str]) -> dict[str, str]:
+def settings_of(
+    packages: Sequence[str], spark: str, asked: Mapping[str, str], submitted: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The settings that were asked for, with those that packages need of this version of Spark.
+
+    Lists also keep what `spark-submit` was given.
 
     >>> settings_of(["kafka"], "4.1.1", {"spark.jars.packages": "a:b:1"})
     {'spark.jars.packages': 'a:b:1,org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1'}
@@ -55,11 +59,25 @@ def settings_of(packages: Sequence[str], spark: str, asked: dict[str, str]) -> d
     for name in packages:
         needs = {"spark.jars.packages": _coordinate(name, spark), **_NEEDS.get(name, {})}
         for setting, value in needs.items():
+            if setting in _LISTS and submitted:
+                made.setdefault(setting, submitted.get(setting, value))
             if setting not in made:
                 made[setting] = value
             elif setting in _LISTS and value not in made[setting].split(","):
                 made[setting] = f"{made[setting]},{value}"
     return made
+
+
+def absent(packages: Sequence[str], spark: str, submitted: Mapping[str, str]) -> list[str]:
+    """The coordinates of packages that `spark-submit`, which alone could have fetched them, was not given.
+
+    >>> absent(["kafka"], "4.1.1", {"spark.jars": "/ivy/org.apache.spark_spark-sql-kafka-0-10_2.13-4.1.1.jar"})
+    []
+    >>> absent(["kafka"], "4.1.1", {"spark.jars": "/mine.jar"})
+    ['org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1']
+    """
+    given = ",".join(submitted.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
+    return [wanted for wanted in (_coordinate(name, spark) for name in packages) if wanted.split(":")[1] not in given]
 
 
 def _coordinate(name: str, spark: str) -> str:

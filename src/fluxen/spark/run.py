@@ -98,7 +98,7 @@ class Run:
     def _begin(self) -> StreamingQuery:
         checkpoint_id = self._loop.identify(self._keeper.claim)
         if isinstance(self._sink, FormatSink):
-            self._sink.opened(self._loop.store, checkpoint_id)
+            self._sink.opened(self._keeper.claim, checkpoint_id)
         self._loop.open()
         rows, target = self._runtime.rows(), self._query.options.batch_seconds
         if target is not None:

@@ -15,7 +15,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from fluxen.errors import PlatformError
-from fluxen.spark.packages import settings_of
+from fluxen.spark.packages import absent, settings_of
 
 _FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
 _SETTINGS = {
@@ -44,7 +44,8 @@ def session(
 ) -> SparkSession:
     """The running SparkSession, or a new one with the settings fluxen wants.
 
-    `packages` are "kafka", "delta" and "iceberg": Spark fetches the connector for its own version when it starts.
+    `packages` are "kafka", "delta" and "iceberg": Spark fetches the connector for its own version when it starts. In a
+    job of `spark-submit` it has started: give those to `--packages`.
 
     `settings` are Spark settings with dots as double underscores (`spark__executor__memory="2g"`), and win over
     fluxen's own, as what `spark-submit` was given does. A session that runs takes those that may change while it runs;
@@ -55,8 +56,9 @@ def session(
         spark = fx.session(master="local[2]", spark__sql__session__timeZone="UTC")
     """
     asked = {name.replace("__", "."): _text(value) for name, value in settings.items()}
-    asked = settings_of(packages, pyspark.__version__, asked)
     running = SparkSession.getActiveSession()
+    submitted = {} if running is not None else _submitted()
+    asked = settings_of(packages, pyspark.__version__, asked, submitted)
     if running is not None:
         check(running)
         _apply(running, app, master, asked)
@@ -64,7 +66,11 @@ def session(
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app or "fluxen")
-    submitted = _submitted()
+    if submitted and (missing := absent(packages, pyspark.__version__, submitted)):
+        warnings.warn(
+            f"spark-submit has started Spark, which fetches nothing any more: give it --packages {','.join(missing)}",
+            stacklevel=2,
+        )
     target = master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     builder = builder.master(target)
     ours = {**_SETTINGS, **local_disk(target)}

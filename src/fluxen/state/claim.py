@@ -112,13 +112,17 @@ class Claim:
         """Raise unless this is the newest claim; renews it if half of the lease has passed."""
         if time.monotonic() - self._renewed > LEASE / 2:
             self.renew()
-        elif not self._newest():
+        else:
+            self.hold()
+
+    def hold(self) -> None:
+        """Raise unless this is the newest claim; for any process that acts in the driver's name."""
+        if not self._newest():
             raise self._lost()
 
     def renew(self) -> None:
         """Give a sign of life, or raise if the claim is lost."""
-        if not self._newest():
-            raise self._lost()
+        self.hold()
         self.store.replace(_beat(self.number), self.holder.token.encode())
         self._renewed = time.monotonic()
 

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
-from fluxen.errors import ConfigError
-from fluxen.state.store import Store
+from fluxen.errors import CheckpointError, ConfigError
+from fluxen.state.claim import Claim
 
 __all__ = ["FormatSink", "Sink", "SinkWords", "refuse_settings"]
 
@@ -45,8 +45,8 @@ class SinkWords:
 class FormatSink(ABC):
     """A sink that `format(...)` makes by name; a setting it would ignore is an error."""
 
-    checkpoint_id = ""
-    """of the checkpoint that numbers the epochs; the run says it"""
+    checkpoint_id, checkpoint = "", ""
+    """of the checkpoint that numbers the epochs, and where it is; the run says it"""
 
     @classmethod
     @abstractmethod
@@ -56,9 +56,18 @@ class FormatSink(ABC):
     @abstractmethod
     def __call__(self, results: DataFrame, epoch: int) -> None: ...
 
-    def opened(self, store: Store, checkpoint_id: str) -> None:
-        """A run begins, on this checkpoint and under its own id."""
-        self.checkpoint_id = checkpoint_id
+    def opened(self, claim: Claim, checkpoint_id: str) -> None:
+        """A run begins, with this claim on a checkpoint that has an id of its own."""
+        self.checkpoint_id, self.checkpoint = checkpoint_id, claim.store.root
+
+    def refuse_older(self, who: str, newest: int, epoch: int) -> None:
+        """Raise if more was delivered than the checkpoint knows of: the epochs to come would be taken for old ones."""
+        if newest > epoch:
+            raise CheckpointError(
+                f"{who} has epoch {newest} of this query, but the checkpoint {self.checkpoint} goes on with epoch "
+                f"{epoch}: it is older than what was delivered; restore a newer copy, or start with a new checkpoint "
+                "location"
+            )
 
     def delivering(self, epoch: int, sites: int) -> bool:
         """Whether an earlier run has delivered some sites' share of an epoch, so that the rest must be shared alike."""

@@ -1,11 +1,13 @@
 """Files of Spark's own formats: an epoch's are named after it and take the place of those of an earlier delivery.
 
-So every result is on disk exactly once, whatever ended an earlier run.
+So every result is on disk exactly once, whatever ended an earlier run. Names also carry the checkpoint's id: several
+queries may write into one directory.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 import uuid
 
 from pyarrow import fs
@@ -19,6 +21,8 @@ __all__ = ["FILES", "FileSink", "TableSink"]
 
 FILES = ("parquet", "orc", "json", "csv", "text")
 _STAGING = "_fluxen"
+_LABEL = re.compile(r"e\d{10}-[0-9a-f]*(?=-)")
+"""epoch and checkpoint"""
 
 
 class FileSink(FormatSink):
@@ -41,7 +45,7 @@ class FileSink(FormatSink):
         """only the first epoch after a start can have been delivered before: later ones need not look"""
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
-        label = f"e{epoch:010d}"
+        label = f"e{epoch:010d}-{self.checkpoint_id[:8]}"
         staged = f"{self.path.rstrip('/')}/{_STAGING}/{label}-{uuid.uuid4().hex[:8]}"
         writer = results.write.format(self.source).options(**self.options)
         if self.partition_by:
@@ -63,24 +67,35 @@ class FileSink(FormatSink):
         self._fs.delete_dir(staged)
 
     def _remove(self, label: str, staged: str) -> None:
-        """Delete what an earlier delivery of the epoch left: its files, and what it had not placed yet."""
+        """Delete what an earlier delivery left of this epoch, or, if the checkpoint is older than that, of later ones:
+        the files, and those not placed yet."""
         for info in self._fs.get_file_info(fs.FileSelector(self._base, recursive=True)):
             inside = posixpath.relpath(info.path, self._base)
-            if info.is_file and not inside.startswith(_STAGING) and info.base_name.startswith(f"part-{label}-"):
+            placed = info.is_file and not inside.startswith(_STAGING) and info.base_name.startswith("part-")
+            if placed and _replaced(info.base_name[5:], label):
                 self._fs.delete_file(info.path)
         for info in self._fs.get_file_info(fs.FileSelector(posixpath.dirname(staged))):
-            if info.base_name.startswith(f"{label}-") and info.base_name != posixpath.basename(staged):
+            if _replaced(info.base_name, label) and info.base_name != posixpath.basename(staged):
                 self._fs.delete_dir(info.path)
 
 
-class TableSink:
-    """A table of files in Spark's catalog: the files of an epoch are placed as `FileSink` does."""
+def _replaced(name: str, label: str) -> bool:
+    """Whether a name begins with a label of the same checkpoint, of the same epoch or a later one."""
+    found = _LABEL.match(name)
+    return found is not None and found[0][11:] == label[11:] and found[0] >= label
 
-    def __init__(self, spark: SparkSession, table: str, files: FileSink) -> None:
-        self.spark, self.table, self.files = spark, table, files
+
+class TableSink(FileSink):
+    """A table of files in Spark's catalog."""
+
+    def __init__(
+        self, spark: SparkSession, table: str, source: str, path: str, options: dict[str, str], partition_by: list[str]
+    ) -> None:
+        super().__init__(source, path, options, partition_by)
+        self.spark, self.table = spark, table
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
-        self.files(results, epoch)
-        if self.files.partition_by:
+        super().__call__(results, epoch)
+        if self.partition_by:
             self.spark.catalog.recoverPartitions(self.table)
         self.spark.catalog.refreshTable(self.table)

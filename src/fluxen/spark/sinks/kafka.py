@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from pyspark.sql import types as st
 
 from fluxen.errors import CheckpointError, ConfigError, PlatformError, QueryError
 from fluxen.spark.sinks.base import FormatSink, SinkWords
+from fluxen.spark.sinks.delivery import Delivery
+from fluxen.state.claim import Claim
 from fluxen.state.store import Store
 
 __all__ = ["KafkaSink"]
@@ -61,39 +64,45 @@ class KafkaSink(FormatSink):
 
     def __init__(self, client: dict[str, str], topic: str | None) -> None:
         self.client, self.topic = client, topic
-        self._store: Store | None = None
-        self._noted = False
-        self._marked: str | None = topic
+        self._claim: Claim | None = None
+        self._noted: str | None = None
+        """the topic that the checkpoint's note names"""
         _clients().check(client)
 
-    def opened(self, store: Store, checkpoint_id: str) -> None:
-        super().opened(store, checkpoint_id)
-        self._store = store
+    def opened(self, claim: Claim, checkpoint_id: str) -> None:
+        super().opened(claim, checkpoint_id)
+        self._claim = claim
+
+    @property
+    def _store(self) -> Store:
+        assert self._claim is not None
+        return self._claim.store
+
+    @property
+    def _marked(self) -> str | None:
+        """The topic of new markers; None for that of a site's first result."""
+        return self.topic or self._noted
+
+    @property
+    def _known(self) -> str | None:
+        """The topic at which all markers are; None if they may be at several."""
+        return self.topic if self._noted in (None, self.topic) else None
 
     def delivering(self, epoch: int, sites: int) -> bool:
         """End what an earlier run has under way, then see which sites' shares of the epoch are there."""
-        assert self._store is not None
         clients = _clients()
-        self._noted = self._store.exists(NOTE)
-        if self._noted:
-            self._marked = self.topic or json.loads(self._store.read(NOTE))["topic"]
+        self._noted = str(json.loads(self._store.read(NOTE))["topic"]) if self._store.exists(NOTE) else None
         with ThreadPoolExecutor(min(8, sites)) as pool:
             names = [clients.name_of(self.checkpoint_id, site) for site in range(sites)]
             list(pool.map(lambda name: clients.fence(self.client, name), names))
-            markers = list(pool.map(lambda name: clients.marker(self.client, name, self._marked), names))
+            markers = list(pool.map(lambda name: clients.marker(self.client, name, self._known), names))
         self._check_markers(epoch, markers)
         return any(marker == epoch for marker in markers)
 
     def _check_markers(self, epoch: int, markers: list[int]) -> None:
-        assert self._store is not None
         newest = max(markers)
-        if newest > epoch:
-            raise CheckpointError(
-                f"Kafka has epoch {newest} of this query, but the checkpoint {self._store.root} goes on with epoch "
-                f"{epoch}: it is older than what was delivered; restore a newer copy, or start with a new checkpoint "
-                "location"
-            )
-        if self._noted and newest < 0:
+        self.refuse_older("Kafka", newest, epoch)
+        if self._noted is not None and newest < 0:
             raise CheckpointError(
                 f"Kafka has no marker of this query any more, so it is not known which results of epoch {epoch} were "
                 "delivered: brokers forget them after offsets.retention.minutes; to deliver all of them, delete "
@@ -101,23 +110,27 @@ class KafkaSink(FormatSink):
             )
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
-        share = Share(self.client, self.topic, self._marked, self.checkpoint_id, epoch)
+        assert self._claim is not None
+        share = Share(
+            client=self.client,
+            topic=self.topic,
+            marked=self._marked,
+            known=self._known,
+            checkpoint_id=self.checkpoint_id,
+            epoch=epoch,
+            claim=self._claim,
+        )
         sent = results.mapInArrow(share, "topic string").collect()
-        if not self._noted and sent:
-            assert self._store is not None
-            self._marked = str(sent[0].topic)
-            self._store.create(NOTE, json.dumps({"topic": self._marked}).encode())
-            self._noted = True
+        if self._noted is None and sent:
+            self._noted = str(sent[0].topic)
+            self._store.create(NOTE, json.dumps({"topic": self._noted}).encode())
 
 
-class Share:
+@dataclass(frozen=True, kw_only=True)
+class Share(Delivery):
     """What a Spark task executes: sends one site's results; gives the marker's topic if there is a marker."""
 
-    def __init__(
-        self, client: dict[str, str], topic: str | None, marked: str | None, checkpoint_id: str, epoch: int
-    ) -> None:
-        self.client, self.topic, self.marked = client, topic, marked
-        self.checkpoint_id, self.epoch = checkpoint_id, epoch
+    client: dict[str, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -126,9 +139,7 @@ class Share:
         clients = _clients()
         producer = clients.producer_of(self.client, clients.name_of(self.checkpoint_id, site))
         # the first site marks every epoch, so that it can be seen whether the broker still knows
-        marked = producer.deliver(
-            batches, self.epoch, topic=self.topic, marked=self.marked, stamp=self.checkpoint_id, always=site == 0
-        )
+        marked = producer.deliver(batches, self, always=site == 0)
         if marked is not None:
             yield pa.record_batch({"topic": pa.array([marked])})
 

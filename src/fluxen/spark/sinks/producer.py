@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from fluxen.errors import ConfigError, StorageError
+from fluxen.spark.sinks.delivery import Delivery
 
 __all__ = ["SiteProducer", "check", "fence", "marker", "name_of", "producer_of"]
 
@@ -134,38 +135,31 @@ class SiteProducer:
         self._group: Any = None
         self._newest = -1
         """the last epoch known to be there"""
+        self._refused: list[str] = []
+        """why the broker has not taken the first record of those it has not taken"""
 
-    def deliver(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        epoch: int,
-        *,
-        topic: str | None,
-        marked: str | None,
-        stamp: str,
-        always: bool,
-    ) -> str | None:
+    def deliver(self, batches: Iterator[pa.RecordBatch], share: Delivery, *, always: bool) -> str | None:
         """Send the rows unless they are there; gives the marker's topic, None if there were no rows to mark.
 
         All rows are taken in any case: what makes them has more to do than its results. `always` marks an epoch
         without rows, too.
         """
-        known = marked
-        headers = [("fluxen.checkpoint", stamp.encode()), ("fluxen.epoch", str(epoch).encode())]
+        marked = share.marked
+        headers = [("fluxen.checkpoint", share.checkpoint_id.encode()), ("fluxen.epoch", str(share.epoch).encode())]
         open_ = there = False
         try:
             for batch in batches:
                 if batch.num_rows and not open_ and not there:
                     marked = marked or _named(batch.column("topic")[0].as_py())
-                    open_ = self._begin(epoch, marked, known)
+                    open_ = self._begin(share, marked)
                     there = not open_
                 if open_:
-                    self._send(batch, topic, headers)
+                    self._send(batch, share, headers)
             if always and marked is not None and not open_ and not there:
-                open_ = self._begin(epoch, marked, known)
+                open_ = self._begin(share, marked)
                 there = not open_
             if open_:
-                self._commit(epoch)
+                self._commit(share.epoch)
         except BaseException:
             self._forget()
             raise
@@ -173,8 +167,9 @@ class SiteProducer:
 
     # ---- the transaction
 
-    def _begin(self, epoch: int, marked: str, known: str | None) -> bool:
+    def _begin(self, share: Delivery, marked: str) -> bool:
         """Begin the epoch's transaction with its marker; False if the epoch is there already."""
+        epoch = share.epoch
         with _reported(f"cannot begin the transaction of epoch {epoch}"):
             if self._producer is not None and self._newest < epoch:
                 try:
@@ -183,8 +178,10 @@ class SiteProducer:
                 except KafkaException:  # another process has had the site's tasks since
                     self._forget()
             if self._producer is None:
-                self._producer = _initialised(self.client, self.name)
-                self._newest = marker(self.client, self.name, known)
+                self._producer = _initialised(self.client, self.name, self._refused)
+                # only now: a driver that takes over has its claim before it fences, and then fences this producer, too
+                share.claim.hold()
+                self._newest = marker(self.client, self.name, share.known)
             if self._newest >= epoch:
                 return False
             self._mark(epoch, marked)
@@ -200,8 +197,11 @@ class SiteProducer:
         self._patiently(lambda: self._producer.send_offsets_to_transaction([at], self._group, _WAIT_S))
 
     def _commit(self, epoch: int) -> None:
-        with _reported(f"cannot commit the transaction of epoch {epoch}"):
+        try:
             self._patiently(lambda: self._producer.commit_transaction(_WAIT_S))
+        except KafkaException:
+            with _reported(": ".join([f"cannot commit the transaction of epoch {epoch}", *self._refused])):
+                raise
         self._newest = epoch
 
     def _patiently(self, step: Any) -> None:
@@ -223,13 +223,14 @@ class SiteProducer:
                 self._producer.purge()
                 self._producer.abort_transaction(5.0)
         self._producer = None
+        self._refused.clear()
 
     # ---- rows
 
-    def _send(self, batch: pa.RecordBatch, topic: str | None, ours: list[tuple[str, bytes]]) -> None:
+    def _send(self, batch: pa.RecordBatch, share: Delivery, ours: list[tuple[str, bytes]]) -> None:
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         nothing = [None] * batch.num_rows
-        topics = nothing if topic is not None else columns["topic"]
+        topics = nothing if share.topic is not None else columns["topic"]
         rows = zip(
             columns["value"],
             columns.get("key", nothing),
@@ -240,16 +241,27 @@ class SiteProducer:
         send = self._producer.produce
         for number, (value, key, where, partition, headers) in enumerate(rows):
             more = ours if headers is None else [(one["key"], one["value"]) for one in headers] + ours
-            to = topic if topic is not None else _named(where)
+            to = share.topic if share.topic is not None else _named(where)
             at = -1 if partition is None else partition
-            while True:
+            try:
                 try:
                     send(to, value, key, at, headers=more)
-                    break
                 except BufferError:  # the broker is slower than the site
-                    self._producer.poll(_AGAIN_S)
+                    self._send_later(to, value, key, at, headers=more)
+            except KafkaException:
+                with _reported(f"cannot send a result of epoch {share.epoch} to topic {to!r}, partition {partition}"):
+                    raise
             if number % _POLL_EVERY == 0:
                 self._producer.poll(0)
+
+    def _send_later(self, *record: Any, headers: list[tuple[str, bytes]]) -> None:
+        end = time.monotonic() + _WAIT_S
+        while time.monotonic() < end:
+            self._producer.poll(_AGAIN_S)
+            with contextlib.suppress(BufferError):
+                self._producer.produce(*record, headers=headers)
+                return
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no record was taken for {_WAIT_S:.0f} s"))
 
 
 def _named(topic: str | None) -> str:
@@ -258,8 +270,14 @@ def _named(topic: str | None) -> str:
     return topic
 
 
-def _initialised(client: Mapping[str, str], name: str) -> Any:
-    made = Producer({**_DEFAULTS, **client, "transactional.id": name})
+def _initialised(client: Mapping[str, str], name: str, refused: list[str] | None = None) -> Any:
+    first: list[str] = [] if refused is None else refused
+
+    def report(error: Any, message: Any) -> None:
+        if error is not None and not first:
+            first.append(f"{error.str()} (topic {message.topic()!r}, partition {message.partition()})")
+
+    made = Producer({**_DEFAULTS, **client, "transactional.id": name, "on_delivery": report})
     end = time.monotonic() + _WAIT_S
     while True:
         try:
@@ -272,10 +290,8 @@ def _initialised(client: Mapping[str, str], name: str) -> Any:
 
 
 def _reader(client: Mapping[str, str]) -> dict[str, str]:
-    """The settings that are not a producer's."""
-    shared = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "reconnect.")
-    kept = {key: value for key, value in client.items() if key.startswith(shared)}
-    return {**kept, "log_level": "2"}
+    """The same settings for those that read markers; clients pass over what only a producer has a use for."""
+    return {**client, "isolation.level": "read_committed", "log_level": "2"}
 
 
 @contextlib.contextmanager
@@ -284,7 +300,7 @@ def _reported(what: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         code = error.args[0].code()
-        advice = "see what the broker says; nothing of the epoch is visible yet, and a restart sends it again"
+        advice = "see what the broker says; a restart sends what is missing of the epoch"
         if code in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
             advice = "another attempt or another driver has taken the site's transactions over"
         elif code == KafkaError.INVALID_TRANSACTION_TIMEOUT:

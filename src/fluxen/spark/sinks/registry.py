@@ -44,9 +44,10 @@ def table_sink(table: str, words: SinkWords) -> Sink:
     if source != "delta":
         _refuse_upsert(words, f"table {table} of {source}")
     if source in FILES:
-        return TableSink(spark, table, FileSink(source, described["Location"], words.without("path"), partitions))
+        return TableSink(spark, table, source, described["Location"], words.without("path"), partitions)
     kind = _TABLES.get(source, SparkSink)
-    sink = kind(source, options, partitions, table)
+    # one of Iceberg may be partitioned by what is computed from columns, too, and takes rows without being told
+    sink = kind(source, options, [] if source == "iceberg" else partitions, table)
     if isinstance(sink, DeltaSink) and keys:
         require_merge(spark)
         sink.keys = keys

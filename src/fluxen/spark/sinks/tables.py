@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fluxen.errors import ConfigError, QueryError
-from fluxen.spark.sinks.base import FormatSink, SinkWords
+from fluxen.spark.sinks.base import FormatSink, SinkWords, refuse_settings
 
 __all__ = ["DeltaSink", "IcebergSink", "SparkSink"]
 
@@ -58,6 +58,7 @@ class DeltaSink(SparkSink):
 
     keys: tuple[str, ...] = ()
     """of upserts; none for appends"""
+    _first = True
 
     @classmethod
     def of(cls, words: SinkWords) -> DeltaSink:
@@ -66,6 +67,7 @@ class DeltaSink(SparkSink):
             if path is None:
                 raise ConfigError("format('delta') needs a path: start('some/directory') or option('path', ...)")
             require_merge(words.spark)
+            refuse_settings("upserts into Delta by path", words.without("upsert", "path"), [])
             empty = words.spark.createDataFrame([], words.schema).write.format("delta").mode("ignore")
             (empty.partitionBy(*words.partition_by) if words.partition_by else empty).save(path)
         sink = cls(words.source, words.without("upsert"), words.partition_by)
@@ -76,12 +78,14 @@ class DeltaSink(SparkSink):
         return {**self.options, "txnAppId": self.checkpoint_id, "txnVersion": str(epoch)}
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
+        if self._first:
+            self.refuse_older("the table", self._newest(results.sparkSession), epoch)
+            self._first = False
         if not self.keys:
             super().__call__(results, epoch)
             return
         spark, view = results.sparkSession, f"fluxen_{uuid.uuid4().hex}"
-        path = next((value for key, value in self.options.items() if key.lower() == "path"), "")
-        target = self.table if self.table is not None else f"delta.{quoted(path)}"
+        target = self.table if self.table is not None else f"delta.{quoted(self._path)}"
         same = " AND ".join(f"into.{quoted(key)} <=> changed.{quoted(key)}" for key in self.keys)
         results.createOrReplaceTempView(view)
         try:
@@ -92,6 +96,21 @@ class DeltaSink(SparkSink):
                 )
         finally:
             spark.catalog.dropTempView(view)
+
+    @property
+    def _path(self) -> str:
+        return next((value for key, value in self.options.items() if key.lower() == "path"), "")
+
+    def _newest(self, spark: SparkSession) -> int:
+        """The last epoch that the table has of this checkpoint, which Delta has no public call for; -1 for none."""
+        named = self.table is not None
+        try:
+            place = spark.sql(f"DESCRIBE DETAIL {self.table}").first()["location"] if named else self._path
+            log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, place)
+            found = log.unsafeVolatileSnapshot().transactions().get(self.checkpoint_id)
+        except Exception:  # another Delta, of other insides: it still leaves out what it has
+            return -1
+        return int(found.get()) if found.isDefined() else -1
 
     @contextmanager
     def _transaction(self, spark: SparkSession, epoch: int) -> Iterator[None]:
@@ -122,9 +141,10 @@ class IcebergSink(SparkSink):
         return {**self.options, **{f"snapshot-property.{name}": value for name, value in stamp.items()}}
 
     def __call__(self, results: DataFrame, epoch: int) -> None:
-        if self._first and epoch <= self._newest(results.sparkSession):
-            return
-        super().__call__(results, epoch)
+        newest = self._newest(results.sparkSession) if self._first else -1
+        self.refuse_older("the table", newest, epoch)
+        if newest < epoch:
+            super().__call__(results, epoch)
         self._first = False
 
     def _newest(self, spark: SparkSession) -> int:
@@ -147,7 +167,8 @@ class IcebergSink(SparkSink):
 
 def upsert_keys(words: SinkWords) -> tuple[str, ...]:
     """The columns of option('upsert', 'key, other key'), by which a result takes the place of the one before."""
-    keys = tuple(key.strip() for key in (words.option("upsert") or "").split(",") if key.strip())
+    given = words.option("upsert")
+    keys = tuple(key.strip() for key in given.split(",")) if given is not None else ()
     for key in keys:
         if key not in words.schema.names:
             raise QueryError(f"option upsert names {key!r}; the results have: {', '.join(words.schema.names)}")
