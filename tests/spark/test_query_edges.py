@@ -58,6 +58,14 @@ QUERIES = {
         SELECT window(window_time(w), '20 seconds') AS ww, sum(n + m) AS n FROM (SELECT x.w, x.n, y.n AS m
         FROM {TEN["a"]} x JOIN {TEN["b"]} y ON x.s = y.s
         AND x.w.start BETWEEN y.w.start - INTERVAL 20 SECONDS AND y.w.start + INTERVAL 10 SECONDS) GROUP BY 1""",
+    "window_time() without its window, joined": """
+        SELECT x.s, x.n, b.n AS m FROM (SELECT s, window_time(w) AS t, n FROM
+        (SELECT s, window(ts, '5 seconds') AS w, count(*) AS n FROM a GROUP BY 1, 2)) x
+        LEFT JOIN b ON x.s = b.s AND b.ts BETWEEN x.t AND x.t + INTERVAL 1 SECOND""",
+    "session windows' window_time(), joined": """
+        SELECT x.s, x.n, b.n AS m FROM b LEFT JOIN (SELECT s, window_time(w) AS t, n FROM
+        (SELECT s, session_window(ts, '1 second') AS w, count(*) AS n FROM a GROUP BY 1, 2)) x
+        ON x.s = b.s AND b.ts BETWEEN x.t AND x.t + INTERVAL 2 SECONDS""",
     "totals of a window, beside it": """
         SELECT w, s, k, count(*) AS n, grouping_id() AS g FROM (SELECT *, window(ts, '10 seconds') AS w FROM a)
         GROUP BY w, ROLLUP (s, k)""",

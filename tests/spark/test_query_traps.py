@@ -131,6 +131,20 @@ def test_results_that_end_just_where_the_watermark_is_are_counted(same, sql):
     same({"a": tables, "b": tables}, sql)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT k, session_window(ts, '2 seconds') AS w, count(*) AS n FROM a GROUP BY 1, 2",
+        """SELECT a.k, session_window(a.ts, '2 seconds') AS w, count(*) AS n FROM a JOIN b ON a.k = b.k
+        AND b.ts BETWEEN a.ts - INTERVAL 5 SECONDS AND a.ts GROUP BY 1, 2""",
+    ],
+)
+def test_a_row_at_the_watermark_goes_on_with_the_session_that_ends_there(same, sql):
+    """After the first batch the watermark is at 12, where the session of key 1 ends and its next row is."""
+    tables = [rows((10, 1), (12, 2)), rows((12, 1)), rows((14, 1), (40, 3)), rows((50, 3))]
+    same({"a": tables, "b": tables}, sql)
+
+
 def test_a_later_stage_knows_the_times_of_all_streams_before_it(same):
     """The second batch joins a row of a that is older than all that b and c have had."""
     tables = {

@@ -285,22 +285,22 @@ def sessions(
 ) -> list[Row]:
     """Sessions that the final watermark has closed (or all of them), each once.
 
-    A row is late if the watermark has reached its own end; a session that is closed takes in no further row.
+    A row is late if the watermark has passed its own end; a session that is closed takes in no further row.
     """
     held: dict[tuple[Any, ...], list[tuple[int, int, list[Row]]]] = defaultdict(list)
     results: list[Row] = []
 
     def close(mark: int) -> None:
         for found in held.values():
-            results.extend(_session(*one, by, time, aggregates) for one in found if one[1] <= mark)
-            found[:] = [one for one in found if one[1] > mark]
+            results.extend(_session(*one, by, time, aggregates) for one in found if one[1] < mark)
+            found[:] = [one for one in found if one[1] >= mark]
 
     *marks, final = watermarks([*batches, batches[0].slice(0, 0)], time, lateness)
     for table, mark in zip(batches, marks):
         close(mark)
         for row in table.to_pylist():
             t = micros(row[time])
-            if t is not None and t + gap > mark:
+            if t is not None and t + gap >= mark:
                 held[tuple(repr(canonical(row[column])) for column in by)].append((t, t + gap, [row]))
         for found in held.values():
             found[:] = _merged(found)

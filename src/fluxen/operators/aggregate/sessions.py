@@ -1,7 +1,8 @@
 """Aggregates of sessions: rows of a key that follow each other with pauses of at most `gap` are one group.
 
 A row at t covers [t, t + gap). Intervals of a key that overlap or touch are one session, as in Spark, and it is emitted
-once, when the watermark reaches its end. Spark has combined each task's rows of one key and time; more it cannot, as
+once, when the watermark has passed its end: a row at the watermark is not late, and one at a session's end goes on with
+it. Spark has combined each task's rows of one key and time; more it cannot, as
 each row is late, or not, by itself.
 
 A key's state is its open sessions, one row each with the end as its time. A batch that has rows of a key writes all of
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fluxen.arrays import MAX_TIME, MIN_TIME, Ints, Json, Mask
+from fluxen.arrays import MIN_TIME, Ints, Json, Mask
 from fluxen.durations import words
 from fluxen.operators.aggregate.measures import Measure, carried
 from fluxen.operators.aggregate.partials import combined, finished, fold, in_order
@@ -36,7 +37,7 @@ NAME = "session_window"
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions(Operator):
-    """Aggregates per key and session, emitted once, when the watermark reaches the session's end."""
+    """Aggregates per key and session, emitted once, when the watermark has passed the session's end."""
 
     keys: tuple[str, ...]
     measures: tuple[Measure, ...]
@@ -58,15 +59,15 @@ class Sessions(Operator):
         return [f"a row per key and open session, until the watermark has passed its last row by {words(self.gap)}"]
 
     def due(self, one: SegmentRef, emitted: tuple[int, ...], watermarks: tuple[int, ...]) -> bool:
-        return one.t_min <= watermarks[0] and one.t_max > emitted[0]
+        return one.t_min < watermarks[0] and one.t_max >= emitted[0]
 
     def horizons(self, used: tuple[int, ...], following: tuple[int, ...]) -> tuple[int, ...]:
         """What was closed under the last watermark is out."""
-        return (used[0] + 1,)
+        return (used[0],)
 
     def output_watermarks(self, progress: Progress) -> dict[str, int]:
-        """Sessions to come end after the watermark that sessions were last closed under; they may be of any length."""
-        end = min(progress.emitted[0] + 1, MAX_TIME)
+        """Sessions to come end no earlier than the watermark of the last closing; they may be of any length."""
+        end = progress.emitted[0]
         bounds = {f"{NAME}.start": MIN_TIME, f"{NAME}.end": end}
         return bounds | carried(self.clock, self.keys, self.measures, max(MIN_TIME, end - self.gap), MIN_TIME)
 
@@ -75,7 +76,7 @@ class Sessions(Operator):
 
     def process(self, given: SiteInput) -> Results:
         rows = given.inputs[0]
-        kept = rows.take(closing(rows) > given.late_before[0])
+        kept = rows.take(closing(rows) >= given.late_before[0])
         rows_out = given.per_group()
         for found in self._closed(given):
             rows_out += given.per_group(given.routing.groups(found.column(H).to_numpy()))
@@ -105,8 +106,8 @@ class Sessions(Operator):
         closed: list[pa.Table] = []
         for run, at, _ in latest_rows(given.runs[0], h, h2, given.routing.groups(h)):
             end = run.segment.t[at]
-            for which, among in ((end > given.late_before[0], open_), (end <= given.late_before[0], closed)):
-                mine = at[which & (end > given.watermarks[0])]
+            for which, among in ((end >= given.late_before[0], open_), (end < given.late_before[0], closed)):
+                mine = at[which & (end >= given.watermarks[0])]
                 if len(mine):
                     among.append(run.segment.table.take(pa.array(mine)))
         whole = pa.concat_tables(open_).combine_chunks()
@@ -123,7 +124,7 @@ class Sessions(Operator):
         for low, high in hash_slices(sum(runs[at].ref.rows for at in closing_), CLOSE_ROWS):
             parts = []
             for at in closing_:
-                found = closed_rows(given, runs[at], low, high)
+                found = closed_rows(given, runs[at], low, high, at_end=False)
                 if found is not None:
                     parts.append(found.filter(pa.array(_current(given, found, at))))
             if any(part.num_rows for part in parts):

@@ -184,12 +184,15 @@ def closing(rows: Input) -> Ints:
     return times
 
 
-def closed_rows(given: SiteInput, run: SortedRun, low: int, high: int) -> pa.Table | None:
-    """The rows of a run that have just closed, of keys with low <= hash <= high."""
+def closed_rows(given: SiteInput, run: SortedRun, low: int, high: int, *, at_end: bool = True) -> pa.Table | None:
+    """The rows of a run that have just closed, of keys with low <= hash <= high.
+
+    Groups close when the watermark is at their end, or only when it has passed that.
+    """
     a = int(np.searchsorted(run.segment.h, low, side="left"))
     b = int(np.searchsorted(run.segment.h, high, side="right"))
     t = run.segment.t[a:b]
-    mask = (t > given.emitted[0]) & (t <= given.watermarks[0])
+    mask = (t >= given.emitted[0] + at_end) & (t < given.watermarks[0] + at_end)
     if mask.any() and not run.mine.all():
         mask &= run.mine[given.routing.groups(run.segment.h[a:b])]
     at = np.flatnonzero(mask) + a

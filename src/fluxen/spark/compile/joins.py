@@ -12,7 +12,7 @@ from fluxen.operators.join.outer import preserved
 from fluxen.spark.catalyst import DELAY, Maker, identifier, identifiers, is_attribute, items
 from fluxen.spark.compile.closing import check_times
 from fluxen.spark.compile.conditions import KeyClass, key_classes, matching_of, sides
-from fluxen.spark.compile.moments import Distance, Moments, window_size
+from fluxen.spark.compile.moments import Distance, Moments, window_size, with_windows
 from fluxen.spark.compile.pieces import Names, Piece, struct_end
 from fluxen.spark.compile.refusals import check_repeatable, refused
 from fluxen.spark.plan.join import MAX_INPUTS, JoinWords, join_stage
@@ -24,7 +24,7 @@ Base = tuple[int, bool]
 
 def inner_join(node: Any, pieces: Sequence[Piece], conditions: Sequence[Any], needed: set[int]) -> Piece:
     """Inputs with one key in common are one stage, what they give joins the next one on other keys."""
-    inputs, left = list(pieces), list(conditions)
+    inputs, left = [with_windows(one) for one in pieces], list(conditions)
     while len(inputs) > 1:
         classes = key_classes(left, inputs)
         chosen = _largest(classes)
@@ -48,6 +48,7 @@ def inner_join(node: Any, pieces: Sequence[Piece], conditions: Sequence[Any], ne
 
 def other_join(node: Any, how: str, pieces: Sequence[Piece], conditions: Sequence[Any], needed: set[int]) -> Piece:
     """A left, right, full, semi or anti join."""
+    pieces = [with_windows(one) for one in pieces]
     classes = [one for one in key_classes(conditions, pieces) if len(one.keys) == 2]
     if not classes:
         raise _no_key(node)

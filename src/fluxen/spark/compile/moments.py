@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fluxen.spark.catalyst import Maker, field_name, identifier, is_attribute, items, jvm
-from fluxen.spark.compile.pieces import Piece, definition, struct_end
+from fluxen.spark.compile.pieces import STAMPS, Piece, definition, struct_end
 from fluxen.spark.compile.refusals import refused
 
-__all__ = ["Distance", "Moment", "Moments", "session_of"]
+__all__ = ["Distance", "Moment", "Moments", "session_of", "with_windows"]
 
 _DAY = 86_400_000_000
 _PARTS = ("months", "days", "microseconds")
@@ -138,6 +138,17 @@ class Moments:
         piece = next((piece for piece in self.pieces if number in piece.ids), None)
         size = None if piece is None or part != "start" else window_size(piece, number)
         return None if size is None else Moment(number, True, -size)
+
+
+def with_windows(piece: Piece) -> Piece:
+    """The piece with the windows that it has the window_time() of, where projections have dropped them."""
+    for attribute in piece.output:
+        if attribute.dataType().typeName() in STAMPS and not piece.timed(attribute):
+            made = definition(piece.node, identifier(attribute))
+            window = None if made is None else _window_time(made)
+            if window is not None and identifier(window) not in piece.ids:
+                piece = piece.carrying(window) or piece
+    return piece
 
 
 def window_size(piece: Piece, number: int) -> int | None:
