@@ -280,8 +280,8 @@ def policy_of(**options: Any) -> Any:
     return made.manager.policy
 
 
-def test_auto_is_asked_for_by_name_or_by_the_number_of_sites():
-    assert isinstance(policy_of(), Static)
+def test_auto_decides_where_nobody_says_otherwise():
+    assert isinstance(policy_of(), Auto)
     assert isinstance(policy_of(policy="auto"), Auto)
     assert isinstance(policy_of(sites="auto"), Auto)
     assert isinstance(policy_of(policy="static"), Static)

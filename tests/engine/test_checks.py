@@ -72,7 +72,11 @@ GOOD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]]]] = {
     ),
 }
 BAD: dict[str, tuple[tuple[str, ...], list[dict[str, Any]], str]] = {
-    "memory that is not limited": (("running",), [{"policy": "flux-memory"}, {"sites": 2}], "give memory_per_site"),
+    "memory that is not limited": (
+        ("running",),
+        [{"policy": "flux-memory"}, {"memory_per_site": "unlimited"}],
+        "give memory_per_site",
+    ),
     "a policy that never rescales": (("running",), [{"policy": "flux-load"}, {"sites": "auto"}], "FluxLoad never does"),
     "shares of who knows how many sites": (("join",), [{"sites": (1, 2)}, {"placement": (0.5, 0.5)}], "give sites=2"),
     "nothing spills": (

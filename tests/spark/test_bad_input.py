@@ -182,7 +182,7 @@ BAD: dict[str, tuple[Callable[[Any, Any, Any], Any], type[FluxenError], str]] = 
         "derive from fluxen.Partitioner; got 7",
     ),
     "a policy of memory without any": (
-        lambda s, o, t: fx.distinct(s, by="k").adapt(policy=fx.FluxMemory()).writeStream,
+        lambda s, o, t: fx.distinct(s, by="k").adapt(policy=fx.FluxMemory(), memory_per_site="unlimited").writeStream,
         ConfigError,
         "give memory_per_site as well",
     ),

@@ -92,7 +92,8 @@ def limits(found: int | None, **options: Any) -> list[Any]:
 
 def test_stages_with_state_share_it_and_others_have_no_limit():
     assert limits(1000, memory_per_site="auto") == [500, 500, None]
-    assert limits(None, memory_per_site="auto") == [None, None, None]
+    assert limits(1000) == [500, 500, None]
+    assert limits(None) == [None, None, None]
 
 
 def test_a_stage_with_memory_of_its_own_leaves_the_rest_to_others():
@@ -118,7 +119,7 @@ def test_a_policy_that_needs_a_limit_has_one(spark):
 @pytest.mark.spark
 def test_a_join_of_three_times_the_memory_of_its_executor_finishes_right(spark, drain, collected, capsys):
     inputs = batches(count=10, keys=3_000)
-    query = fx.join(feeds(spark, inputs), on="k", time="ts").adapt(memory_per_site="auto")
+    query = fx.join(feeds(spark, inputs), on="k", time="ts")  # no options at all
     spark.conf.set(SETTING, "120k")
     try:
         run = drain(query, collected)
@@ -130,11 +131,11 @@ def test_a_join_of_three_times_the_memory_of_its_executor_finishes_right(spark, 
     last = run.epochs[-1]
     assert last["spilled_bytes"] + last["state_bytes"] > 3 * 2 * (60 << 10)
     query.explain()
-    assert "memory_per_site auto, of what executors have, shared by the stages" in capsys.readouterr().out
+    assert "policy Auto, memory_per_site auto, of what executors have, shared by the stages" in capsys.readouterr().out
 
 
 @pytest.mark.spark
 def test_a_site_has_a_share_of_what_the_machine_has(spark, drain, collected):
-    run = drain(fx.join(feeds(spark, batches(count=1)), on="k", time="ts").adapt(memory_per_site="auto"), collected)
+    run = drain(fx.join(feeds(spark, batches(count=1)), on="k", time="ts"), collected)
     [each] = run.memory_per_site
     assert 0.1 * here().bytes / 2 < each < 0.5 * here().bytes / 2

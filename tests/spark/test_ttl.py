@@ -88,7 +88,8 @@ def test_explain_says_what_is_kept_and_what_never_goes(spark, capsys):
         (
             fx.distinct(stream, by="k", time="ts").adapt(sites=2, policy="flux-load"),
             [
-                "fluxen: 2 sites, 256 partition groups, policy FluxLoad",
+                "fluxen: 2 sites, 256 partition groups, policy FluxLoad, memory_per_site auto, of what executors have, "
+                "shared by the stages",
                 "  state: a row per key that was kept, which never expires: give within='1 hour' or ttl='7 days'",
             ],
         ),

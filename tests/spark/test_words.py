@@ -277,7 +277,7 @@ def test_two_calls_of_adapt_may_come_in_any_order(bids):
     assert query.adapt(balance="mslb").options == query.adapt(move_protocol="mslb").options
     assert one.adapt(memory_per_site=None).options.memory_per_site is None
     with pytest.raises(ConfigError, match="give memory_per_site as well"):
-        _ = one.adapt(memory_per_site=None).writeStream
+        _ = one.adapt(memory_per_site="unlimited").writeStream
     with pytest.raises(TypeError, match="site"):
         query.adapt(site=2)
 

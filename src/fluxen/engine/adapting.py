@@ -41,10 +41,8 @@ def adaptations(
     ]
 
 
-def _policy(options: AdaptOptions, cores: int) -> Policy | None:
-    """The policy that was asked for, if any, or the one that chooses the number of sites where that is asked for."""
-    if options.policy is None and options.fixed_sites == options.sites:
-        return None
+def _policy(options: AdaptOptions, cores: int) -> Policy:
+    """The policy that was asked for, or Auto."""
     # a partitioner that nobody has given a policy beside it says where groups are
     policy = copy.deepcopy(options.policy) or Auto(relocates=options.partitioner is None)
     bounds = options.bounds(cores)

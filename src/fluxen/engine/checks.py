@@ -97,10 +97,11 @@ def _check_policy(stages: _Stages) -> None:
     policy = next(options.policy for _, options in stages.values())
     assert policy is not None
     name = type(policy).__name__
-    limited = [options.limits_memory for _, options in stages.values()]
-    if policy.needs_memory and not any(limited):
+    if policy.needs_memory and not any(options.limits_memory for _, options in stages.values()):
         raise ConfigError(f"policy {name} acts only where memory is limited; give memory_per_site as well")
-    if policy.spills and any(limited) and not any(operator.spills for operator, _ in stages.values()):
+    # what executors have is no reason to refuse a policy
+    asked = any(options.frugal for _, options in stages.values())
+    if policy.spills and asked and not any(operator.spills for operator, _ in stages.values()):
         turns = ", ".join(named(number, operator) for number, (operator, _) in stages.items())
         raise ConfigError(
             f"policy {name} spills generations of state, which only inner joins have; groups of {turns} take turns in "

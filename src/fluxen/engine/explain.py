@@ -41,12 +41,11 @@ def _first(operator: Operator, notes: Sequence[str]) -> list[str]:
 def _adapting(options: AdaptOptions) -> str:
     parts = [_sites(options)]
     parts.append(f"{options.partitions} partition groups")
-    for name, chosen in (("policy", options.policy), ("partitioner", options.partitioner)):
-        if chosen is not None:
-            parts.append(f"{name} {type(chosen).__name__}")
-    if options.memory_per_site is not None:
-        shared = "of what executors have, " if options.finds_memory else ""
-        parts.append(f"memory_per_site {options.memory_per_site}, {shared}shared by the stages")
+    parts.append(f"policy {'Auto' if options.policy is None else type(options.policy).__name__}")
+    if options.partitioner is not None:
+        parts.append(f"partitioner {type(options.partitioner).__name__}")
+    given, shared = options.memory_per_site or "auto", "of what executors have, " if options.finds_memory else ""
+    parts.append(f"memory_per_site {given}{'' if given == 'unlimited' else f', {shared}shared by the stages'}")
     return f"fluxen: {', '.join(parts)}"
 
 

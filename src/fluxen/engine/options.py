@@ -80,7 +80,7 @@ class AdaptOptions:
     stages: Mapping[int, Mapping[str, Any]] | None = None
     """by number, counted from 1 as `explain()` does: options of single stages, in place of those of the query"""
     found: int | None = None
-    """bytes per site that the runtime has found where `memory_per_site` is "auto"; None before it has looked"""
+    """bytes per site that the runtime has found where `memory_per_site` does not say; None before it has looked"""
 
     def __post_init__(self) -> None:
         if self.policy is not None:
@@ -194,12 +194,12 @@ class AdaptOptions:
     @property
     def finds_memory(self) -> bool:
         """Whether a site has a share of what its executor really has."""
-        return self.memory_per_site == AUTO
+        return self.memory_per_site in (None, AUTO)
 
     @property
     def looks_for_memory(self) -> bool:
         """Whether any stage needs to know what executors have."""
-        return self.finds_memory or any(told.get("memory_per_site") == AUTO for told in (self.stages or {}).values())
+        return self.finds_memory or any(self.at(number - 1).finds_memory for number in self.stages or ())
 
     @property
     def limits_memory(self) -> bool:
@@ -210,12 +210,12 @@ class AdaptOptions:
     def memory(self) -> Memory | None:
         """`memory_per_site` in bytes; None where it is not limited, or not known yet."""
         given = self.memory_per_site
-        if self.finds_memory:
+        if given is None or given == AUTO:
             return self.found
         if given == UNLIMITED:
             return None
-        if given is None or isinstance(given, str | int):
-            return None if given is None else parse_size(given)
+        if isinstance(given, str | int):
+            return parse_size(given)
         if not given:
             raise ConfigError("memory_per_site is an empty list; give a size, or one for each site")
         return tuple(parse_size(size) for size in given)

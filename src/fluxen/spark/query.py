@@ -239,10 +239,10 @@ class Query:
         sites=4                     parallel instances of every stage; None for as many as there are cores; "auto", or
                                     bounds such as (1, 8), for as many as it takes: more when busy, fewer when idle
         partitions=256              partition groups, what moves and spills; fixed for a checkpoint
-        memory_per_site="256m"      state of a site in memory, or a list; "auto": a share of what there is; "unlimited"
+        memory_per_site="256m"      state of a site in memory, or a list; None: a share of what there is; "unlimited"
         policy="flux-load"          what moves and spills: an object (fx.FluxLoad(imbalance=1.5)), a name, a name with
                                     settings ({"name": "flux-load", "imbalance": 1.5}), or one of your own by its path
-                                    ("my_package.my_module:MyPolicy"); "auto" prices what could be done next
+                                    ("my_package.my_module:MyPolicy"); None is fx.Auto(), "static" for none
         partitioner="readj"         which site owns which key, in the same ways; None for contiguous hash ranges
         placement=(0.6, 0.2, 0.2)   share of the partition groups that each site starts with; None for equal shares
         time_budget="2 seconds"     how long a site may work on a batch; further rows wait
