@@ -26,8 +26,8 @@ def session(job: Job) -> SparkSession:
 
 
 def _adapted(query: Any, job: Job | None = None) -> Any:
-    memory = None if job is None else job.memory
-    return query.adapt(sites=_SITES, partitions=_PARTITIONS, memory_per_site=memory)
+    limited = {} if job is None or job.memory is None else {"memory_per_site": job.memory, "policy": fx.LocalDisk()}
+    return query.adapt(sites=_SITES, partitions=_PARTITIONS, **limited)
 
 
 def join(spark: SparkSession, job: Job) -> Any:

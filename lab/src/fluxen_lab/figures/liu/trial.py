@@ -138,8 +138,8 @@ def _on_spark(
         query = fx.join(streams, on="key", time="ts", within=None).adapt(
             sites=sites,
             partitions=workload.partitions,
-            memory_per_site=memory,
-            policy=policy,
+            memory_per_site="unlimited" if memory is None else memory,
+            policy=policy or (fx.Static() if memory is None else fx.LocalDisk()),
             placement=None if placement is None else tuple(placement),
             clock="event",
         )
