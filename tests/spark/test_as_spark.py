@@ -65,8 +65,8 @@ def test_sessions_are_those_of_spark(spark, drain, collected, tmp_path):
     rows = [
         events([1, 1, 1, 2], [100, 105, 116, 101], [1, 2, 3, 4]),  # 105 is covered until 115
         events([1, 1, 2, 3], [115, 119, 111, 120], [5, 6, 7, 8]),  # of 1, 115 makes one of all; of 2, 111 touches
-        events([1, 2, 2, 3], [160, 112, 119, 140], [9, 10, 11, 12]),  # the watermark is at 110: none is late
-        events([1, 2, 3], [165, 140, 150], [13, 14, 15]),  # at 150: that of 2 is late, and what 3 had at 140 is closed
+        events([1, 2, 2, 3], [161, 112, 119, 140], [9, 10, 11, 12]),  # the watermark is at 110: none is late
+        events([1, 2, 3], [165, 140, 150], [13, 14, 15]),  # at 151: that of 2 is late, and what 3 had at 140 is closed
         events([4], [300], [16]),
     ]
     stream = feed(spark, spaced(rows), tmp_path / "input").withWatermark("ts", "10 seconds")
