@@ -32,7 +32,6 @@ ONE_GROUP = {"q15"}
 """one key: there is no other group to wait for"""
 QUICK = ["q11", "q19", "q20"]
 ROOT = Path(__file__).parents[3]
-KILLED = ["q7", "q11", "q18", "q20"]
 KILLS = 3
 LIFE = [
     Stretch(upto=2, sites=2, how="moves", fails=(1,)),
@@ -92,7 +91,7 @@ def kill(running: subprocess.Popen[bytes], directory: Path, delay: float) -> int
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize("name", QUERIES)
 def test_a_query_whose_driver_is_killed_gives_what_the_oracle_finds(
     spark: Any, house: Path, name: str, tmp_path: Path
 ) -> None:
