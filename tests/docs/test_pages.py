@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fluxen.engine.explain import explained
+from fluxen.engine.options import AdaptOptions
 from tests.docs import test_guide
 from tests.docs.pages import ROOT, blocks, links, pages, run, text_of
 
@@ -38,6 +40,12 @@ def test_every_page_with_an_example_is_run_by_a_test() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_of_a_page_give_what_they_say(page: str) -> None:
     run(page, {})
+
+
+@pytest.mark.parametrize("page", ["docs/your-query.md", "docs/tutorial-auctions.md"])
+def test_pages_show_the_options_of_a_query_as_explain_does(page: str) -> None:
+    shown = [line for line in text_of(page).splitlines() if line.startswith("fluxen: ")]
+    assert shown == [explained(AdaptOptions(), [])]
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *SITE])
