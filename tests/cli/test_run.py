@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fluxen import dashboard
 from fluxen.cli.main import main
 from fluxen.dashboard import PORT
 
@@ -55,9 +56,10 @@ def test_a_query_file_runs_to_its_end_and_again_from_its_checkpoint(
 
 
 def test_a_page_that_is_there_already_does_not_keep_a_query_from_showing_its_own(
-    spark: Any, query: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, query: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two `fluxen run --dashboard` on a machine: the second one takes the next port."""
+    monkeypatch.setattr(dashboard, "_SHARED", {})  # as in a process that shows nothing yet
     with socket.socket() as taken:
         with suppress(OSError):  # taken by somebody else
             taken.bind(("127.0.0.1", PORT))
