@@ -17,6 +17,11 @@ import fluxen as fx
 from fluxen.testing.streams import stream_of
 
 PARQUET: dict[str, Any] = {"format": "parquet", "options": {}}
+SETTINGS = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
 SQL = """
 SELECT w.start AS start, k, count(*) AS n, sum(m) AS total, count(m) AS met
 FROM (SELECT k, window(ts, '10 seconds') AS w, m FROM (
@@ -41,14 +46,9 @@ def words(inputs: dict[str, Any]) -> fx.Query:
 
 
 def main(directory: Path, what: str, sink: dict[str, Any]) -> None:
-    spark = fx.session(
-        "fluxen-chaos",
-        master="local[2]",
-        spark__driver__memory="512m",
-        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        spark__sql__shuffle__partitions=2,
-        **{name.replace(".", "__"): value for name, value in sink.get("session", {}).items()},
-    )
+    settings = SETTINGS | sink.get("session", {})
+    named = {name.replace(".", "__"): value for name, value in settings.items()}
+    spark = fx.session("fluxen-chaos", master="local[2]", **named)
     spark.sparkContext.setLogLevel("ERROR")
     if what == "sql-at-once":
         whole = {name: spark.read.parquet(str(directory / "input" / name)) for name in ("a", "b")}

@@ -9,6 +9,8 @@ import pytest
 from fluxen.errors import ConfigError
 from fluxen.policies import ForecastDisk
 from fluxen.policies.base import Stats
+from fluxen.policies.disk.relocating import Relocator
+from fluxen.policies.disk.spilling import Spiller
 
 
 def state(sizes: list[float], results: list[float], spilled: list[float] | None = None, **given: Any) -> Stats:
@@ -79,6 +81,28 @@ def test_it_goes_on_after_a_restart_as_if_there_had_been_none() -> None:
     second.restore(first.snapshot())
     found += [told(second, stats, float(i)) for i, stats in enumerate(batches[3:], start=3)]
     assert found == expected
+
+
+def test_what_leaves_the_disk_takes_the_room_it_made_along() -> None:
+    """Windows turn state over: a site that is full of what it had to push is not an empty one."""
+    relocator, before = Relocator(threshold=0.8, gap=0.0, guarded=True), Spiller(spill=0.0)
+
+    def load(sizes: list[float], spilled: list[float], made_room: tuple[int, ...] = ()) -> list[float]:
+        stats = state(sizes, [1, 1, 1, 1], spilled)
+        relocator.made_room = made_room
+        relocator.observe(stats, before)
+        before.observe(stats)
+        return [float(share) for share in relocator.load(stats)]
+
+    assert load([40, 40, 50, 50], [0, 0, 0, 0]) == [0.8, 1.0]
+    assert load([0, 40, 50, 50], [40, 0, 0, 0], made_room=(0,)) == [0.4, 1.0]
+    assert load([20, 40, 50, 50], [20, 0, 0, 0]) == [0.6, 1.0]
+    assert load([20, 0, 50, 50], [0, 40, 0, 0]) == [0.6, 1.0]
+    assert load([20, 40, 50, 50], [0, 40, 0, 0]) == [1.0, 1.0]
+    restored = Relocator(threshold=0.8, gap=0.0, guarded=True)
+    assert load([20, 0, 50, 50], [0, 80, 0, 0], made_room=(1,)) == [0.6, 1.0]
+    restored.restore(relocator.snapshot())
+    assert restored.load(state([20, 0, 50, 50], [1, 1, 1, 1], [0, 80, 0, 0])).tolist() == [0.6, 1.0]
 
 
 @pytest.mark.parametrize("wrong", [{"smoothing": 1.0}, {"margin": 0.5}, {"inputs": 1}, {"ahead": 0.5}, {"spill": 0.0}])

@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from fluxen.state import events as event_log
+from fluxen.state import rollup
+from fluxen.state.events import EventLog
 from fluxen.state.record import seal
+from fluxen.state.store import Store
 from fluxen_lab.benchmarks.soak import local, pace
 from fluxen_lab.benchmarks.soak.queries import QUERIES
-from fluxen_lab.benchmarks.soak.samples import COLUMNS, Sample, Size, checkpoint_size, load
+from fluxen_lab.benchmarks.soak.samples import COLUMNS, Sample, Size, checkpoint_size, compress, fill, load
 from fluxen_lab.benchmarks.soak.verdict import LIMITS, judge
 from fluxen_lab.datagen.drift import Drift
 
@@ -44,7 +48,22 @@ def test_a_checkpoint_is_counted_without_sparks_own_logs(tmp_path):
     (tmp_path / "spark/sources").mkdir(parents=True)
     (tmp_path / "spark/sources/0").write_bytes(bytes(1000))
     size = checkpoint_size(tmp_path)
-    assert (size.files, size.bytes, size.epoch, size.events) == (3, 80 + len(noted), 30, 2)
+    assert (size.files, size.bytes, size.epoch, size.events) == (2, 80 + len(noted), 30, 2)
+
+
+def test_a_log_that_starts_full_stays_as_large_however_rarely_something_is_noted(tmp_path, monkeypatch):
+    for name in ("SMALL", "ROLLED", "MOST"):
+        monkeypatch.setattr(event_log, name, getattr(event_log, name))
+    for name in ("SAMPLES", "PARTS", "LEVELS"):
+        monkeypatch.setattr(rollup, name, getattr(rollup, name))
+    compress()
+    fill(tmp_path)
+    log, sizes = EventLog(Store(str(tmp_path))), [checkpoint_size(tmp_path).events]
+    for epoch in range(100, 300):
+        log.note(epoch, [{"id": epoch, "when": 1.0}] * (1 + epoch % 3))
+        sizes.append(checkpoint_size(tmp_path).events)
+    assert max(sizes) <= 1.05 * event_log.MOST + 3
+    assert min(sizes) >= event_log.MOST - event_log.ROLLED
 
 
 def test_a_sample_tells_the_mean_of_all_batches_since_the_one_before():

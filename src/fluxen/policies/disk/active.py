@@ -118,7 +118,7 @@ class ActiveDisk(Policy):
         needed = self.query_memory
         if needed is None:
             needed = self._foreseen(_state(stats), now)
-        return needed - float(stats.capacity.sum()) - float(self._relocator.room.sum())
+        return needed - float(stats.capacity.sum()) - float(self._relocator.room(stats).sum())
 
     def _foreseen(self, state: float, now: float) -> float:
         """State of the query when it has run `foresight` times as long, if it goes on growing as it has lately."""

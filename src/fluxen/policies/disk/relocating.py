@@ -46,21 +46,29 @@ class Relocator:
         self._gave: list[tuple[int, int]] = []  # (donor, receiver) of relocations that happened, the last ones
         self.made_room: tuple[int, ...] = ()
         """groups asked to be pushed to make room for others"""
-        self.room: Floats = np.zeros(0)
-        """per site: bytes on disk that were pushed to make room"""
+        self._sites = 0
+        self._room: dict[int, float] = {}  # per group: bytes on disk that were pushed to make room
 
     def observe(self, stats: Stats, before: Spiller) -> None:
         """Learn from a report what became of what was asked for; `before` still knows the last report."""
-        if len(self.room) != stats.sites:
-            self.room, self._gaps, self._gave = np.zeros(stats.sites), 0, []
+        if self._sites != stats.sites:
+            self._sites, self._room, self._gaps, self._gave = stats.sites, {}, 0, []
         elif len(before.where) == stats.groups:
-            pushed = before.pushed(stats) & np.isin(stats.pg, self.made_room)
-            more = np.bincount(
-                stats.placement, weights=pushed * (stats.spilled - before.spilled), minlength=stats.sites
-            )
-            self.room = np.minimum(self.room + more, stats.site_spilled)
+            self._room = self._made(stats, before)
         self.made_room = ()
         self._notice(stats)
+
+    def _made(self, stats: Stats, before: Spiller) -> dict[int, float]:
+        """Room as it is now: what leaves the disk takes its share along."""
+        more = before.pushed(stats) & np.isin(stats.pg, self.made_room)
+        room = self.room(stats) + more * (stats.spilled - before.spilled)
+        left = np.divide(stats.spilled, before.spilled, out=np.ones(stats.groups), where=before.spilled > 0)
+        room *= np.minimum(left, 1.0) * (stats.spilled > 0)
+        return {int(stats.pg[row]): float(room[row]) for row in np.flatnonzero(room)}
+
+    def room(self, stats: Stats) -> Floats:
+        """Per group: bytes on disk that were pushed to make room."""
+        return np.array([self._room.get(pg, 0.0) for pg in stats.pg.tolist()])
 
     def count(self, now: float) -> None:
         """One more gap, if one has passed."""
@@ -90,7 +98,8 @@ class Relocator:
         """Bytes of state that count as a site's load."""
         if not self.guarded:
             return stats.site_bytes
-        return np.asarray(stats.site_bytes + stats.site_spilled - self.room, dtype=np.float64)
+        room = np.bincount(stats.placement, weights=self.room(stats), minlength=stats.sites)
+        return np.asarray(stats.site_bytes + stats.site_spilled - room, dtype=np.float64)
 
     def load(self, stats: Stats) -> Floats:
         """Per site: bytes, or the share of its memory that its state takes."""
@@ -155,7 +164,8 @@ class Relocator:
             "asked": [list(asked) for asked in self._asked],
             "gave": [list(pair) for pair in self._gave],
             "made_room": list(self.made_room),
-            "room": self.room.tolist(),
+            "sites": self._sites,
+            "room_of": sorted(self._room.items()),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -165,7 +175,8 @@ class Relocator:
         self._asked = [(int(pg), int(a), int(b), float(when)) for pg, a, b, when in state.get("asked", ())]
         self._gave = [(int(donor), int(receiver)) for donor, receiver in state.get("gave", ())]
         self.made_room = tuple(int(pg) for pg in state.get("made_room", ()))
-        self.room = np.array(state.get("room", ()), dtype=np.float64)
+        self._sites = int(state.get("sites", 0))
+        self._room = {int(pg): float(room) for pg, room in state.get("room_of", ())}
 
 
 def _movable(stats: Stats, sender: int, now: float) -> Ints:

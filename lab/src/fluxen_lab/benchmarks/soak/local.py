@@ -15,7 +15,7 @@ from fluxen import partitioning, policies
 from fluxen.operators.aggregate import functions as fx
 from fluxen_lab.benchmarks.soak.pace import Pace
 from fluxen_lab.benchmarks.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Soaked
-from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, resident_mb
+from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, fill, resident_mb
 from fluxen_lab.datagen.drift import SCHEMA, Drift
 
 EVERY = 10
@@ -27,6 +27,7 @@ STATE_BYTES = {"join": 55_000, "distinct": 5_200}
 def main(name: str, batches: int, work: Path) -> None:
     query = QUERIES[name]
     bench = _bench(query, work / "checkpoint")
+    fill(work / "checkpoint")
     spent: list[float] = []
     sizes: list[Size] = []
     results = spilled = 0

@@ -11,13 +11,15 @@ from statistics import fmean
 
 from fluxen.state import events as event_log
 from fluxen.state import rollup
+from fluxen.state.store import Store
 
-__all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "compress", "load", "resident_mb"]
+__all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "compress", "fill", "load", "resident_mb"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A checkpoint's files and bytes, its newest epoch file's bytes, and how many events its log holds."""
+    """A checkpoint's files and bytes, its newest epoch file's bytes, and how many events its log holds; the log's files
+    are not among the others, because their number goes up and down with those entries."""
 
     files: float
     bytes: float
@@ -66,8 +68,16 @@ COLUMNS = tuple(field.name for field in fields(Sample) if field.name != "batch")
 
 def compress() -> None:
     """Shorten the logs as the month is shortened: so few batches would not fill them otherwise."""
-    event_log.SMALL, event_log.ROLLED, event_log.MOST = 4, 8, 16
+    event_log.SMALL, event_log.ROLLED, event_log.MOST = 1, 2, 64
     rollup.SAMPLES, rollup.PARTS, rollup.LEVELS = 2, 4, 2
+
+
+def fill(checkpoint: Path) -> None:
+    """Fill the log of adaptations, as a query does that has run for long: some adapt so rarely that theirs would still
+    be filling up. What counts is whether it outgrows its bounds."""
+    log = event_log.EventLog(Store(str(checkpoint)))
+    for epoch in range(event_log.MOST + 2 * event_log.ROLLED):
+        log.note(epoch, [{"id": -epoch, "epoch": epoch, "when": 0.0, "kind": "none", "why": "before the soak " * 16}])
 
 
 def load(path: Path) -> list[Sample]:
@@ -86,7 +96,7 @@ def checkpoint_size(root: Path) -> Size:
                 size = os.stat(os.path.join(directory, name)).st_size
             except FileNotFoundError:
                 continue
-            files += 1
+            files += part != "events"
             total += size
             events += _entries(Path(directory, name)) if part == "events" and name.endswith(".json") else 0
             if part == "epochs" and name.endswith(".json"):

@@ -15,7 +15,7 @@ import fluxen as fx
 from fluxen_lab.benchmarks.memory import footprint, processor_seconds
 from fluxen_lab.benchmarks.soak.pace import Pace
 from fluxen_lab.benchmarks.soak.queries import LAST, QUERIES, WINDOW, WITHIN, Soaked
-from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, resident_mb
+from fluxen_lab.benchmarks.soak.samples import Sample, Size, checkpoint_size, compress, fill, resident_mb
 from fluxen_lab.benchmarks.spark.sources import stream
 from fluxen_lab.datagen.drift import Drift
 from fluxen_lab.datagen.streams import write_tables
@@ -68,6 +68,8 @@ class _Sampler:
     def __call__(self, results: Any, epoch: int) -> None:
         results.write.format("noop").mode("overwrite").save()
         looking = time.thread_time()
+        if epoch == 0:
+            fill(self.checkpoint)
         self.sizes.append(checkpoint_size(self.checkpoint))
         self.spent += time.thread_time() - looking
         if epoch % EVERY != EVERY - 1 or self.run is None:
