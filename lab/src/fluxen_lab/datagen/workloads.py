@@ -12,6 +12,7 @@ from fluxen_lab.datagen.streams import StreamSpec, write_stream
 
 __all__ = [
     "AGGREGATE",
+    "BACKLOG",
     "FIXED",
     "GROWTH_JOIN",
     "GROWTH_ROWS",
@@ -107,6 +108,14 @@ W1 = Workload(
     name="w1",
     streams=_three(1_000_000, 100_000, 0.0, 1_000 * _SECOND, seed=21, text=True),
     batches=20,
+    bound_us=60 * _SECOND,
+    shrink=("keys",),
+)
+# w1 four times as long, in files that a batch takes one or many of
+BACKLOG = Workload(
+    name="backlog",
+    streams=_three(4_000_000, 100_000, 0.0, 4_000 * _SECOND, seed=151, text=True),
+    batches=240,
     bound_us=60 * _SECOND,
     shrink=("keys",),
 )

@@ -35,11 +35,10 @@ def plain_session(job: Job) -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def stream(spark: SparkSession, data: Path, name: str, *, text: bool) -> DataFrame:
-    """One stream's files, one per micro-batch, in order of modification time."""
-    return (
-        spark.readStream.schema(_WITH_TEXT if text else _ROWS).option("maxFilesPerTrigger", 1).parquet(str(data / name))
-    )
+def stream(spark: SparkSession, data: Path, name: str, *, text: bool, files: int = 1) -> DataFrame:
+    """One stream's files, so many per micro-batch, in order of modification time."""
+    reader = spark.readStream.schema(_WITH_TEXT if text else _ROWS).option("maxFilesPerTrigger", files)
+    return reader.parquet(str(data / name))
 
 
 def sink(job: Job) -> Callable[[Any, int], None]:

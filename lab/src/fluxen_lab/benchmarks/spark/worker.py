@@ -149,6 +149,10 @@ def _find(query: str) -> tuple[Callable[[Job], Any], Callable[[Any, Job], Any], 
 
         scenario, _, variant = query.removeprefix("fluxen-adapt-").partition("-")
         return adapt.session, adapt.builder(scenario, variant), adapt.state_of
+    if query.startswith("fluxen-latency-"):
+        from fluxen_lab.benchmarks.spark import latency, ours
+
+        return ours.session, latency.builder(query.removeprefix("fluxen-latency-")), latency.state_of
     kind, _, part = query.removeprefix("fluxen-").partition("-")
     if kind == "kafka":
         from fluxen_lab.benchmarks.spark import kafka, ours
