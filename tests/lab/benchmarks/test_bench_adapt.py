@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -36,6 +37,15 @@ def test_the_load_falls_to_a_tenth_and_comes_back():
     assert MIXED.rows == 2 * sum(MIXED.counts(batch) for batch in range(MIXED.batches))
 
 
+def test_rows_are_in_the_order_of_their_times_when_the_load_changes(tmp_path):
+    small = LOAD.scaled(0.1)
+    small.write(tmp_path)
+    times = [pq.read_table(path).column("ts").cast("int64") for path in sorted((tmp_path / "rows").glob("*.parquet"))]
+    found = pa.chunked_array([chunk for column in times for chunk in column.chunks]).to_numpy()
+    assert len(found) == small.rows
+    assert (found[1:] > found[:-1]).all()
+
+
 def test_a_hot_key_appears_and_goes(tmp_path):
     small = HOTKEY.scaled(0.05)
     small.write(tmp_path)
@@ -51,9 +61,9 @@ def test_the_most_popular_key_is_another_one_later(tmp_path):
     assert min(first[1], last[1]) > 0.05
 
 
-def measured(seconds: list[float], *, finished: bool = True) -> Measured:
+def measured(seconds: list[float], *, finished: bool = True, owed: float = 0.0) -> Measured:
     batches = tuple(Batch(number=n, seconds=s, started=0.0, phases_ms={}) for n, s in enumerate(seconds))
-    outcome = Outcome(batches=batches, finished=finished)
+    outcome = Outcome(batches=batches, finished=finished, state={"owed_seconds": owed})
     return Measured(
         job=Job(query="q", data=Path("d"), work=Path("w")), outcome=outcome, rows_per_batch=1, data_batches=9
     )
@@ -63,6 +73,7 @@ def test_a_rate_counts_the_rows_that_batches_really_had():
     shaped = Shaped(name="s", streams=replace(LOAD, batches=4).streams, batches=4, low=((0, 3),))
     low, full = shaped.counts(2), shaped.counts(3)
     assert rate(measured([9.0, 9.0, 1.0, 3.0]), shaped) == pytest.approx((low + full) / 4.0)
+    assert rate(measured([9.0, 9.0, 1.0, 3.0], owed=4.0), shaped) == pytest.approx((low + full) / 8.0)
     assert rate(measured([9.0, 9.0, 1.0], finished=False), shaped) is None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from fluxen_lab.datagen.streams import StreamSpec, batch_table, write_tables
+from fluxen_lab.datagen.streams import START_US, StreamSpec, batch_table, write_tables
 from fluxen_lab.datagen.workloads import Workload
 
 __all__ = ["DRIFT", "HOG", "HOTKEY", "LOAD", "MEMORY", "MIXED", "Shaped"]
@@ -51,6 +51,11 @@ class Shaped(Workload):
 
     def _table(self, stream: StreamSpec, batch: int, count: int) -> pa.Table:
         table = batch_table(replace(stream, rows=count * self.batches), batch, self.batches)
+        # every batch begins at a moment of its own, however many rows the ones before had: times are in order
+        ts = table.column("ts")
+        begun = START_US + batch * (stream.span_us // self.batches)
+        times = ts.cast(pa.int64()).to_numpy()
+        table = table.set_column(1, "ts", pa.array(times - times.min() + begun).cast(ts.type))
         key = table.column("key").to_numpy().copy()
         if self.cycle:
             key = (key + stream.keys * (batch % self.cycle) // self.cycle) % stream.keys

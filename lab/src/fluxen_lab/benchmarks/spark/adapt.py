@@ -157,8 +157,10 @@ def state_of(run: Any) -> dict[str, Any]:
     for event in run.events:
         if event["outcome"] == "done":
             done[event["kind"]] = done.get(event["kind"], 0) + 1
+    flushes = [epoch for epoch in run.epochs if epoch["batch"] is None]
     return {
         "done": done,
+        "owed_seconds": sum(sum(epoch["seconds"].values()) for epoch in flushes),
         "predictions": run.predictions,
         "bytes": max((e["state_bytes"] for e in run.epochs), default=0),
     }

@@ -8,6 +8,7 @@ partitioner decides by itself. The two take turns, each in a query of its own, a
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyspark
 from pyspark.sql import SparkSession
 
 import fluxen as fx
@@ -121,7 +123,10 @@ def _run(spark: SparkSession, data: dict[str, list[pa.Table]], *, split: bool) -
 
 def measured(pairs: int = 5, master: str = "local-cluster[2,1,768]") -> dict[str, Any]:
     """Split against isolated, as medians over pairs of runs: below 1 is less than isolated."""
-    spark = fx.session(master=master, spark__sql__shuffle__partitions=2)
+    # where a cluster on this machine finds Spark and works
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("SPARK_WORKER_DIR", tempfile.mkdtemp(prefix="fluxen-split-"))
+    spark = fx.session(master=master, spark__sql__shuffle__partitions=2, spark__executor__memory="768m")
     data = batches()
     try:
         _run(spark, data, split=True)  # the first compiles

@@ -83,7 +83,7 @@ def _run(job: Job, stays: bool) -> Outcome:
     problem = run.exception()
     if finished and problem is not None:
         return Outcome(error=_first_line(problem))
-    batches = _batches(run)
+    batches = batches_of(run)
     found = state(run)
     if stays and not finished:
         run.stop()
@@ -190,7 +190,7 @@ def _native_state(run: Any) -> dict[str, Any]:
     }
 
 
-def _batches(run: Any) -> tuple[Batch, ...]:
+def batches_of(run: Any) -> tuple[Batch, ...]:
     found: dict[int, Batch] = {}
     for progress in run.recentProgress:
         phases = {name: int(value) for name, value in dict(progress["durationMs"]).items()}
