@@ -125,6 +125,7 @@ def test_list_prints_one_name_a_line(capsys: pytest.CaptureFixture[str]) -> None
         "growth",
         "join",
         "kafka",
+        "latency",
         "memory",
         "move",
         "nexmark",

@@ -19,7 +19,7 @@ __all__ = ["COLUMNS", "Sample", "Size", "checkpoint_size", "compress", "fill", "
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """A checkpoint's files and bytes, its newest epoch file's bytes, and how many events its log holds; the log's files
-    are not among the others, because their number goes up and down with those entries."""
+    are not among the others: how many they are, and how large, goes up and down with those entries."""
 
     files: float
     bytes: float
@@ -96,8 +96,9 @@ def checkpoint_size(root: Path) -> Size:
                 size = os.stat(os.path.join(directory, name)).st_size
             except FileNotFoundError:
                 continue
-            files += part != "events"
-            total += size
+            if part != "events":
+                files += 1
+                total += size
             events += _entries(Path(directory, name)) if part == "events" and name.endswith(".json") else 0
             if part == "epochs" and name.endswith(".json"):
                 newest = max(newest, (float(name[:-5].split("-")[0]), size))
