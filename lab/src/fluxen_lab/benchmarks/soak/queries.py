@@ -27,7 +27,6 @@ QUERIES: Mapping[str, Soaked] = {
     "join-lazy-disk": Soaked(form="join", inputs=3, policy="LazyDisk", memory=0.4),
     "join-active-disk": Soaked(form="join", inputs=2, policy="ActiveDisk", memory=0.4),
     "join-forecast-disk": Soaked(form="join", inputs=2, policy="ForecastDisk", memory=0.4),
-    "join-auto": Soaked(form="join", inputs=2, policy="Auto", memory=0.4),
     # one after the other every key is popular and gets a group of its own: some 4,700 batches until the last one has
     "tumbling": Soaked(form="tumbling", partitioner="Readj", longer=4),
     "last": Soaked(form="last", policy="FluxLoad"),
